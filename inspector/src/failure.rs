@@ -34,7 +34,7 @@ impl Code {
         (Code::Usage, "wrong usage; selftest: it could not run"),
         (
             Code::Nothing,
-            "nothing found: no such process, no ledger, a process without the shim; leaks --fail-over, --fail-rate: more growth than that",
+            "nothing found: no such process, no ledger, a process without the shim; leaks --fail-over, --fail-rate: more growth than allowed",
         ),
         (Code::Several, "several processes fit; name one"),
         (Code::RunFailed, "run: gpumem failed before the command was started"),

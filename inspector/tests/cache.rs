@@ -63,7 +63,7 @@ fn totals_say_what_is_held_against_the_bounds() {
         "1 of them parked ~7.0 MiB, used by no handle now; the next handle of their class takes one",
         "21.0 MiB real execs, host and device estimated; at most 64.0 MiB (GPUMEM_GRAPH_CACHE_BYTES)",
         "241.0 KiB sources copies of the graphs behind the handles, to build execs again",
-        "1 graphs folded to recipes they take 4.0 KiB; folded so far: 3, built again: 2",
+        "1 folded graphs they take 4.0 KiB; folded so far: 3, built again: 2",
         "90 % hits launches whose graph was ready to run",
         "13 retargets 300.0 µs each, 13,000 nodes set",
         "4 instantiates 1 above a bound, 2 for execs that retargets had slowed",

@@ -298,7 +298,7 @@ fn what_came_and_went_unseen_is_counted() {
 fn a_process_without_samples_says_why() {
     for (variable, said) in [
         ("GPUMEM_CONTROL=0", "nothing is sampled in this process: GPUMEM_CONTROL=0"),
-        ("GPUMEM_GROWTH_INTERVAL=0", "samples are taken at gpumem mark alone"),
+        ("GPUMEM_GROWTH_INTERVAL=0", "samples are taken only at a gpumem mark"),
         ("GPUMEM_STACKS=0", "no call stacks are recorded (GPUMEM_STACKS=0)"),
         ("GPUMEM_TAG=x", "too little to judge: 0 samples"),
     ] {

@@ -39,13 +39,13 @@ pub(crate) struct Args {
     /// The processes: pids or names
     #[arg(value_name = "PID|NAME", required_unless_present = "worker", add = crate::args::candidates::processes())]
     targets: Vec<String>,
-    /// Say what would be parked, what that frees, and what keeps it from being done; park nothing
+    /// Say what would be parked, how much that frees, and why something cannot be parked; park nothing
     #[arg(long)]
     dry_run: bool,
     /// Park only the named processes, not their descendants
     #[arg(long)]
     alone: bool,
-    /// How long the work of each process on the GPU may take to end
+    /// How long to wait for the work of each process on the GPU to end
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span)]
     lock_time: Duration,
     /// Try it although a process communicates by NCCL

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Move the memory of parked processes back to their GPUs and let them run
 ///
-/// A driver that finds no room for that never tries again, and the process can only be killed. So gpumem looks first:
-/// the bytes and 1 GiB must be free on each card, and no other program on it may be growing.
+/// If the driver finds no room for the memory, it never tries again, and the process can only be killed. So gpumem
+/// checks first: the bytes and 1 GiB more must be free on each card, and no other program on it may be growing.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The processes: pids or names. Not needed if all that is parked was parked together

@@ -18,7 +18,8 @@ pub(crate) struct Args {
     /// Turn off the caches of PyTorch's and JAX's own allocators, so that each tensor is an allocation with its line
     ///
     /// For finding who holds memory: the program is slower then, and PyTorch cannot capture CUDA graphs. gpumem's pool
-    /// stands in for the cache. CuPy's pool is turned off by the program: cupy.cuda.set_allocator(None).
+    /// stands in for the cache. To turn off CuPy's pool, the program itself has to call
+    /// cupy.cuda.set_allocator(None).
     #[arg(long)]
     tensors: bool,
     /// Print the equivalent shell command instead

@@ -13,13 +13,16 @@ use std::rc::Rc;
 
 /// Serve metrics and profiles of all processes over HTTP, for Prometheus, Pyroscope, Parca
 ///
-/// /metrics has the metrics, /debug/pprof/gpu?pid=PID the profile of a process, and /targets all that have one. Processes are those of every running process that gpumem ps lists, containers included. Root sees other users' processes.
+/// /metrics has the metrics, /debug/pprof/gpu?pid=PID the profile of a process, and /targets the list of processes that
+/// have one. It serves every running process that gpumem ps lists, containers included. Only root sees other users'
+/// processes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The address to listen on; the default is reached from this machine alone. Port 0 takes any free port
+    /// The address to listen on; the default can be reached only from this machine. Port 0 takes any free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9849", value_parser = address)]
     listen: SocketAddr,
-    /// A name by which the server is asked for; may be given several times. On the loopback address, addresses and localhost are taken too; elsewhere, any name unless one is given here
+    /// A host name that requests may use (HTTP header Host); repeatable. IP addresses and localhost are accepted, too.
+    /// A server that does not listen on the loopback address accepts every name, unless this option is given
     #[arg(long, value_name = "NAME", value_parser = host, value_hint = clap::ValueHint::Hostname)]
     host: Vec<String>,
     /// TLS, users and passwords: a web-config file, as Prometheus' own programs take it
@@ -28,7 +31,7 @@ pub(crate) struct Args {
     /// How many call sites and tags of each process to name: those that hold most. The others are summed. 0 names none
     #[arg(long, value_name = "N", default_value_t = metrics::TOP, value_parser = number_in::<usize>(0, 100))]
     top: usize,
-    /// Most connections at a time; further ones are refused
+    /// Maximum number of connections at a time; further ones are refused
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = number_in::<usize>(1, 10_000))]
     max_connections: usize,
     /// Do not look up symbols: call sites are modules and offsets

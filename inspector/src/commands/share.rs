@@ -19,17 +19,18 @@ pub(crate) struct Args {
     /// The name in GPUMEM_SHARE
     #[arg(value_name = "NAME", default_value = "default", value_parser = name)]
     name: String,
-    /// How long a program keeps the card after it came back, unless it is idle (GPUMEM_SHARE_IDLE)
+    /// How long a program keeps the card after it was resumed, unless it is idle (GPUMEM_SHARE_IDLE)
     ///
-    /// Four times as long as parking and resuming it took, if that is more.
+    /// At least four times as long as parking and resuming it took.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = span)]
     quantum: Duration,
-    /// How long the work of a program may take to end before it is parked
+    /// How long to wait for the work of a program to end before it is parked
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span)]
     lock_time: Duration,
-    /// Free memory that must be left on a card when a program comes back
+    /// Free memory that must be left on a card after a program is resumed
     ///
-    /// A way back that finds no room is final, and other programs may take memory at the same moment.
+    /// If the driver finds no room for a program's memory, it never tries again, and the program can only be killed.
+    /// Other programs may take memory at the same moment, so leave a margin.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
     margin: u64,
 }

@@ -107,8 +107,8 @@ metrics! {
     Gauge REAL_BYTES = "gpumem_graph_real_bytes" [""] "Estimated host and device bytes of the graph cache's real execs.";
     Gauge REAL_BYTES_MAX = "gpumem_graph_real_max_bytes" [""] "Bytes that the graph cache's real execs may take; 0: no bound.";
     Gauge SOURCE_BYTES = "gpumem_graph_source_bytes" [""] "Host bytes of the sources behind handles.";
-    Gauge FOLDED = "gpumem_graphs_folded" [""] "Live graphs that are folded to recipes.";
-    Gauge FOLDED_BYTES = "gpumem_graphs_folded_bytes" [""] "Host bytes of the recipes of folded graphs.";
+    Gauge FOLDED = "gpumem_graphs_folded" [""] "Live graphs that are folded: gpumem keeps only their source.";
+    Gauge FOLDED_BYTES = "gpumem_graphs_folded_bytes" [""] "Host bytes of the sources of folded graphs.";
 }
 
 /// Returns the metric of one of the ledger's counters: `pool_hits` is `gpumem_pool_hits_total`.

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 /// Grouping of allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
-    /// The innermost function outside of GPU runtimes, with its callers where several sites share it.
+    /// The innermost function outside of GPU runtimes, with its callers if several sites share it.
     Site,
     /// The whole call stack.
     Stack,

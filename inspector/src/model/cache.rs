@@ -59,7 +59,7 @@ pub(crate) struct Cache {
     pub saved_ns: i64,
     /// Time that launches took to get their execs.
     pub miss_ns: u64,
-    /// Listed and folded graphs, and the bytes of their recipes.
+    /// Listed and folded graphs, and the bytes of their sources.
     pub folded_graphs: u64,
     pub folded_graph_bytes: u64,
     pub folds: u64,

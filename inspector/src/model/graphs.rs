@@ -66,7 +66,7 @@ pub(super) type Nodes = [u64; 16];
 /// Grouping of graphs and execs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
-    /// The innermost function outside of GPU runtimes, with its callers where several sites share it.
+    /// The innermost function outside of GPU runtimes, with its callers if several sites share it.
     Site,
     /// The whole call stack.
     Stack,

@@ -163,7 +163,7 @@ fn print_held(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     if cache.folded_graphs > 0 || cache.folds > 0 {
         let bytes = units::bytes(cache.folded_graph_bytes);
         let remark = format!("they take {bytes}; folded so far: {}, built again: {}", n(cache.folds), n(cache.unfolds));
-        line(out, &n(cache.folded_graphs), "graphs folded to recipes", &remark)?;
+        line(out, &n(cache.folded_graphs), "folded graphs", &remark)?;
     }
     Ok(())
 }

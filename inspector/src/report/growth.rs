@@ -188,7 +188,7 @@ pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
     };
     say(!settings.control, "nothing is sampled in this process: GPUMEM_CONTROL=0 turns that off".into());
     let marks_alone = settings.control && settings.growth_interval == 0;
-    say(marks_alone, "GPUMEM_GROWTH_INTERVAL=0: samples are taken at gpumem mark alone".into());
+    say(marks_alone, "GPUMEM_GROWTH_INTERVAL=0: samples are taken only at a gpumem mark".into());
     // A dump or a dead process gets no more samples.
     let interval_ns = if ledger.status.running() { settings.growth_interval } else { 0 };
     say(settings.control && samples.points.len() < ENOUGH, too_little(interval_ns, samples));

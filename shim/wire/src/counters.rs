@@ -143,7 +143,7 @@ counters! {
     ONE_BY_ONE = 39, "one_by_one";
     /// Nanoseconds of instantiates that the graph cache avoided, estimated. `miss_ns` is to be subtracted from them.
     SAVED_NS = 40, "saved_ns";
-    /// Graphs folded to a recipe.
+    /// Graphs folded to their source.
     FOLDS = 41, "folds";
     /// Folded graphs that were built again.
     UNFOLDS = 42, "unfolds";

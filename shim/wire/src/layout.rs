@@ -467,7 +467,7 @@ slot! {
         _pad1: u32,
         instantiates: u64,
         last_used_ns: u64,
-        /// 0: the driver holds it. Otherwise it is folded, and the recipe that stands for it takes
+        /// 0: the driver holds it. Otherwise it is folded, and its source takes
         /// this many host bytes.
         folded_bytes: u64,
         _reserved: u64,
@@ -554,7 +554,7 @@ impl ExecSlot {
 }
 
 impl GraphSlot {
-    /// Returns the host bytes that it takes now: those of its recipe if it is folded.
+    /// Returns the host bytes that it takes now: those of its source if it is folded.
     pub fn held_bytes(&self) -> u64 {
         if self.folded_bytes != 0 { self.folded_bytes } else { self.host_bytes }
     }

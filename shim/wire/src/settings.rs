@@ -185,11 +185,11 @@ settings! {
     Disable disable: bool = "GPUMEM_DISABLE", Kind::Bool, "0", Start;
     /// Directory of the ledgers, instead of $XDG_RUNTIME_DIR/gpumem, /dev/shm/gpumem-UID or /tmp/gpumem-UID.
     Dir dir: Option<OsString> = "GPUMEM_DIR", Kind::Path, "", Start;
-    /// Most frames of a call stack that are recorded; 0 records no stacks.
+    /// Maximum number of frames that are recorded of a call stack; 0 records no stacks.
     Stacks stacks: u32 = "GPUMEM_STACKS", Kind::Count { min: 0, max: 128 }, "32", Live;
     /// Smallest allocation whose call stack is recorded.
     StackEvery stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0", Live;
-    /// Largest size of the ledger; records that do not fit are dropped and counted.
+    /// Maximum size of the ledger; records that do not fit are dropped and counted.
     LedgerMax ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB", Start;
     /// Only record, change nothing; auto does so under GPU tools, and on drivers of a new major version without a verdict.
     RecordOnly record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto", Start;
@@ -203,15 +203,15 @@ settings! {
     Tag tag: Option<String> = "GPUMEM_TAG", Kind::Text, "", Live;
     /// Run the control thread: heartbeat, samples over time, commands from gpumem.
     Control control: bool = "GPUMEM_CONTROL", Kind::Bool, "1", Start;
-    /// Time between two samples of who holds how much, which gpumem leaks reads; 0 takes one at each gpumem mark alone.
+    /// Time between two samples of who holds how much, which gpumem leaks reads; with 0, samples are taken only at a gpumem mark.
     GrowthInterval growth_interval: u64 = "GPUMEM_GROWTH_INTERVAL", Kind::Time, "1s", Live;
-    /// Most real graph execs that the graph cache keeps; 0 turns the graph cache off.
+    /// Maximum number of real graph execs that the graph cache keeps; 0 turns the graph cache off.
     GraphCache graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
-    /// Most host and device bytes that the graph cache's real execs may take, estimated; 0 sets no bound.
+    /// Maximum host and device bytes that the graph cache's real execs may take, estimated; 0 sets no bound.
     GraphCacheBytes graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
     /// An exec that was not launched for this time may be given to another graph of its class (with 0 only when a bound is reached). An exec without a graph is destroyed after ten times this time.
     GraphIdle graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
-    /// Fold idle graphs of the program to a compact recipe; 0 leaves them with the driver.
+    /// Keep only the packed source of the program's idle graphs (folded graphs); 0 leaves them with the driver.
     GraphFold graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
     /// Retarget HIP execs too, by hipGraphExecUpdate; 0 instantiates them anew.
     HipRetarget hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0", Start;
@@ -219,13 +219,13 @@ settings! {
     Pool pool: bool = "GPUMEM_POOL", Kind::Bool, "1", Live;
     /// strict: a free waits as it does without gpumem; deferred: a free of a plain block on CUDA 12.5 or later does not wait, and its block is reused later.
     Free free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict", Live;
-    /// Most idle bytes that the pool keeps on each device; unset: a quarter of the device's memory.
+    /// Maximum idle bytes that the pool keeps on each device; unset: a quarter of the device's memory.
     PoolMax pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "", Live;
     /// Time within which idle memory goes back to the driver; 0 keeps it, up to GPUMEM_POOL_MAX. Unset: 10s, or 500ms in a program whose own allocator keeps what it frees (PyTorch's).
     PoolDecay pool_decay: Option<u64> = "GPUMEM_POOL_DECAY", Kind::Time, "", Live;
-    /// Most memory that this process may take on each device; a request beyond it fails as out of memory.
+    /// Maximum memory that this process may take on each device; a request beyond it fails as out of memory.
     Limit limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
-    /// One limit for all processes of a group: together they may take SIZE of each device. A request beyond it fails as out of memory, also where GPUMEM_LIMIT would have room.
+    /// One limit for all processes of a group: together they may take SIZE of each device. A request beyond it fails as out of memory, even if GPUMEM_LIMIT has room.
     LimitGroup limit_group: Option<String> = "GPUMEM_LIMIT_GROUP", Kind::Group, "", Start;
     /// Share the cards with the other processes of `gpumem share NAME`: when memory runs out, an idle one of them is parked; this process is parked for them while it is idle, and its next call waits until it is resumed.
     Share share: Option<String> = "GPUMEM_SHARE", Kind::Name, "", Start;
@@ -249,7 +249,7 @@ settings! {
     Quarantine quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0", Start;
     /// Find writes behind allocations and to freed memory, at each free and by gpumem check; front: also writes in front of allocations; sync: also at each wait for the device.
     Guard guard: Guard = "GPUMEM_GUARD", Kind::Choice(Guard::WORDS), "0", Start;
-    /// Most bytes that GPUMEM_GUARD holds on each device: zones behind allocations, and freed memory that is kept from use.
+    /// Maximum bytes that GPUMEM_GUARD holds on each device: zones behind allocations, and freed memory that is kept from use.
     GuardMax guard_max: u64 = "GPUMEM_GUARD_MAX", Kind::Size { min: 0, max: u64::MAX }, "1GiB", Start;
     /// Check at each free whether a live graph still refers to the memory; such frees are counted and shown in the events.
     FreedInGraph freed_in_graph: bool = "GPUMEM_FREED_IN_GRAPH", Kind::Bool, "0", Start;

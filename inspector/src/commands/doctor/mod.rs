@@ -46,7 +46,7 @@ use subject::{Machine, Subject, WithoutShim};
 
 /// Check this machine and the processes with the shim: each finding with what to do about it
 ///
-/// If you name a process, doctor says what to set for it. Findings that concern most bytes come first, each with a
+/// If you name a process, doctor says what to set for it. Findings about the most bytes come first, each with a
 /// command to paste.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {

@@ -32,10 +32,10 @@ use std::time::Duration;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Growth since then alone: a time such as 5m, or the name of a mark
+    /// Only growth since then: a time such as 5m, or the name of a mark
     #[arg(long, value_name = "TIME|MARK", value_parser = since)]
     since: Option<Since>,
-    /// Also everyone who does not grow, in full, and each class of graphs
+    /// Also show in full what does not grow, and each class of graphs
     #[arg(long)]
     all: bool,
     /// How many suspects to show; 0 shows all [default: 40, in JSON all]
@@ -44,16 +44,16 @@ pub(crate) struct Args {
     /// Show the call stack of each suspect
     #[arg(long)]
     stacks: bool,
-    /// Exit with 3 if all that grows steadily grew by more than this; with --since, if those call sites that grew did so by
-    /// more, together: what others gave back meanwhile does not count
+    /// Exit with 3 if the call sites that grow steadily grew by more than this in total. With --since: if the call sites
+    /// that hold more now than at that moment grew by more than this in total; those that hold less are not subtracted
     #[arg(long, value_name = "SIZE", value_parser = size)]
     fail_over: Option<u64>,
-    /// Exit with 3 if all that grows steadily grows by more than this a minute, such as 1MiB/min
+    /// Exit with 3 if the call sites that grow steadily grow faster than this in total, such as 1MiB/min
     #[arg(long, value_name = "SIZE/min", value_parser = rate)]
     fail_rate: Option<f64>,
     /// Search the process's memory twice for references to each allocation, and show those with none or few
     ///
-    /// Takes a running process. With --fail-over: exit with 3 if more is suspect, with 1 if that is not known.
+    /// Needs a running process. With --fail-over: exit with 3 if more is suspect, with 1 if that is not known.
     #[arg(long, conflicts_with_all = ["since", "stacks", "fail_rate"])]
     suspect: bool,
     /// Longest time for both searches and the pause between them
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// Pause between the two searches; no more than a third of --timeout
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "3s", requires = "suspect")]
     pause: Duration,
-    /// Allocations that are younger are not judged
+    /// Do not judge allocations that are younger than this
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s", requires = "suspect")]
     older: Duration,
 }

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// Record allocations of this size and above one by one
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size)]
     events_from: u64,
-    /// Most bytes of the recording. When the file has half of that, it is renamed to FILE.1, which replaces an earlier
+    /// Maximum size of the recording. When the file has half of that, it is renamed to FILE.1, which replaces an earlier
     /// FILE.1, and a new file begins
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = most)]
     max_size: u64,

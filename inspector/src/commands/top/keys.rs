@@ -97,14 +97,10 @@ pub(super) const KEYS: &[KeyRow] = &[
             code(KeyCode::End, Does::Last),
         ],
     ),
-    line(
-        "Enter",
-        "look closely at a row: its call stacks; of all processes: at this one",
-        &[code(KeyCode::Enter, Does::Open)],
-    ),
+    line("Enter", "show a row's call stacks; in the list of processes: open one", &[code(KeyCode::Enter, Does::Open)]),
     line(
         "Esc",
-        "go back: to the rows, to no filter, to all processes",
+        "go back to the rows, remove the filter, or go back to the processes",
         &[code(KeyCode::Esc, Does::Back), code(KeyCode::Backspace, Does::Back)],
     ),
     line(

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Change nothing in the process: no mark, no trim
     #[arg(long)]
     readonly: bool,
-    /// Draw with ASCII characters alone; the default where the locale is not UTF-8
+    /// Draw only with ASCII characters; the default if the locale is not UTF-8
     #[arg(long)]
     ascii: bool,
 }

@@ -19,9 +19,9 @@ use std::rc::Rc;
 /// Frames to show if a stack has native and Python frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum StackMode {
-    /// Native frames alone
+    /// Only native frames
     Native,
-    /// Frames of Python alone, where a stack has any
+    /// Only frames of Python, if the stack has any
     Python,
     /// Both, without the interpreter's own
     #[default]
