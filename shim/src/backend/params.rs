@@ -2,14 +2,15 @@
 
 pub(crate) use super::cuda_graphs::functions::MAX_PARAM_BYTES;
 use super::cuda_graphs::functions::params_of;
-use crate::process::lock::lock;
+use crate::process::wiped::{Place, Word};
 use gpumem_abi::types::{EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Opaque};
 use rustc_hash::FxHashMap;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of each parameter, by kernel. When code is unloaded all are forgotten, because handles come back.
-static KNOWN: Mutex<Option<FxHashMap<usize, Arc<[u32]>>>> = Mutex::new(None);
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
+const KNOWN: Place<Mutex<FxHashMap<usize, Arc<[u32]>>>> = unsafe { Place::new(Word::KernelParams) };
 /// Maximum number of kernels kept.
 const KERNELS: usize = 8192;
 
@@ -17,12 +18,12 @@ const KERNELS: usize = 8192;
 /// it may not be asked now, or another thread is here, which is not waited for.
 pub(crate) fn sizes(function: Opaque, may_ask: bool) -> Option<Arc<[u32]>> {
     let key = function as usize;
-    if let Some(sizes) = KNOWN.try_lock().ok()?.as_ref().and_then(|known| known.get(&key)) {
+    let known = KNOWN.get_or_default()?;
+    if let Some(sizes) = known.try_lock().ok()?.get(&key) {
         return Some(sizes.clone());
     }
     let sizes: Arc<[u32]> = may_ask.then(|| ask(function).unwrap_or_default())?.into();
-    let mut known = KNOWN.try_lock().ok()?;
-    let known = known.get_or_insert_default();
+    let mut known = known.try_lock().ok()?;
     if known.len() < KERNELS {
         known.insert(key, sizes.clone());
     }
@@ -58,11 +59,9 @@ pub(crate) unsafe fn packed(extra: *const usize) -> Option<(*const u8, usize)> {
     (!buffer.is_null()).then_some((buffer, bytes))
 }
 
-/// Forgets all kernels, when code or a context goes. Not for a child of a fork, in which the lock may be held for ever.
+/// Forgets all kernels, when code or a context goes.
 pub(crate) fn forget() {
-    if let Some(known) = lock(&KNOWN).as_mut() {
-        known.clear();
-    }
+    KNOWN.locked().clear();
 }
 
 #[cold]

@@ -5,30 +5,31 @@
 
 use crate::backend::source::{Packed, Scratch};
 use crate::gate;
-use crate::process::lock::lock;
+use crate::process::wiped::{Place, Word};
 use gpumem_abi::types::GraphNode;
 use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// When each destroyed node was last destroyed, by its address. Addresses are reused, so these are few.
-static GONE: Mutex<Option<FxHashMap<usize, u64>>> = Mutex::new(None);
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
+const GONE: Place<Mutex<FxHashMap<usize, u64>>> = unsafe { Place::new(Word::DestroyedNodes) };
 /// Number of nodes destroyed so far.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
 /// Notes that the program is about to destroy a node. Called before the real destroy, because another thread may get
 /// the address at once.
 pub(crate) fn destroyed(node: GraphNode) {
-    // Without a shim no thread has recorded nodes. In a child of a fork the lock may be held for ever.
+    // Without a shim no thread has recorded nodes.
     if gate::shim().is_some() {
         forget(node);
     }
 }
 
 fn forget(node: GraphNode) {
-    let mut gone = lock(&GONE);
+    let mut gone = GONE.locked();
     let turn = TURN.fetch_add(1, AcqRel) + 1;
-    gone.get_or_insert_default().insert(node as usize, turn);
+    gone.insert(node as usize, turn);
 }
 
 /// Returns true if the program has destroyed any node.
@@ -38,11 +39,8 @@ pub(crate) fn any_destroyed() -> bool {
 
 /// Notes that the node was not destroyed after all.
 pub(crate) fn stays(node: GraphNode) {
-    if gate::shim().is_none() {
-        return;
-    }
-    if let Some(gone) = lock(&GONE).as_mut() {
-        gone.remove(&(node as usize));
+    if gate::shim().is_some() {
+        GONE.locked().remove(&(node as usize));
     }
 }
 
@@ -77,8 +75,7 @@ impl KnownNodes {
     }
 
     fn is_gone(&self, node: GraphNode) -> bool {
-        TURN.load(Acquire) != self.since
-            && lock(&GONE).as_ref().and_then(|gone| gone.get(&(node as usize))).is_some_and(|&turn| turn > self.since)
+        TURN.load(Acquire) != self.since && GONE.locked().get(&(node as usize)).is_some_and(|&turn| turn > self.since)
     }
 
     /// Returns the host memory that they take.

@@ -6,9 +6,10 @@ use crate::backend::gates;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
+use crate::pool;
 use crate::pool::context_end::{self, Leaving};
-use crate::pool::{self, lock};
 use crate::process::threads;
+use crate::process::wiped::{Place, Word};
 use crate::progress::{activity, device};
 use crate::records::registry::contexts::Known;
 use crate::records::registry::sites::Made;
@@ -113,7 +114,8 @@ pub(crate) unsafe fn set_limit(
 }
 
 /// Contexts that the program has attached to since it made them, one entry for each time.
-static ATTACHED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
+const ATTACHED: Place<Mutex<Vec<u64>>> = unsafe { Place::new(Word::AttachedContexts) };
 
 /// The program attaches to a context once more.
 pub(crate) unsafe fn attach(
@@ -127,7 +129,7 @@ pub(crate) unsafe fn attach(
     let status = unsafe { real(ctx, flags) };
     // SAFETY: rule of out-parameters: `ctx` is the program's, and `status` its call's.
     if let Some(ctx) = unsafe { written(status, ctx) } {
-        gate::note(|_| lock(&ATTACHED).push(ctx as u64));
+        gate::note(|_| ATTACHED.locked().push(ctx as u64));
     }
     status
 }
@@ -135,7 +137,7 @@ pub(crate) unsafe fn attach(
 /// The program ends one use of a context. The context ends with its last use (NVIDIA's reference of cuCtxDetach).
 pub(crate) unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     let used_more = gate::note(|_| {
-        let mut attached = lock(&ATTACHED);
+        let mut attached = ATTACHED.locked();
         let at = attached.iter().position(|&known| known == ctx as u64)?;
         Some(attached.swap_remove(at))
     });
@@ -148,7 +150,7 @@ pub(crate) unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Contex
     // SAFETY: rule of the call: `real` gets the context as it came.
     let status = unsafe { real(ctx) };
     if status != SUCCESS {
-        gate::note(|_| lock(&ATTACHED).push(used_more));
+        gate::note(|_| ATTACHED.locked().push(used_more));
     }
     status
 }
@@ -273,7 +275,7 @@ fn ended(
     for (handle, known) in going {
         gate::note(|shim| match status {
             SUCCESS => {
-                lock(&ATTACHED).retain(|&attached| attached != handle);
+                ATTACHED.locked().retain(|&attached| attached != handle);
                 records::context_end::ended(shim, handle, known.context);
             }
             _ => records::contexts::stays(shim, call.vendor, handle, known),

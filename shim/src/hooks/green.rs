@@ -11,7 +11,6 @@ use crate::call::Call;
 use crate::gate;
 use crate::graphs::ExecStore;
 use crate::pool;
-use crate::process::lock::lock;
 use crate::process::threads;
 use crate::progress::device;
 use crate::records;
@@ -41,7 +40,7 @@ pub(crate) unsafe fn create(
         let status = real(green, desc, device, flags);
         if let Some(green) = written(status, green) {
             let made = Green { handle: green as u64, device, context: None, streams: Vec::new() };
-            start::record(|_| lock(&GREENS).push(made));
+            start::record(|_| GREENS.locked().push(made));
         }
         status
     }
@@ -97,7 +96,7 @@ pub(crate) unsafe fn destroy(
     green: Context,
 ) -> Status {
     let known = gate::note(|_| {
-        let mut greens = lock(&GREENS);
+        let mut greens = GREENS.locked();
         let at = greens.iter().position(|its| its.handle == green as u64)?;
         Some(greens.swap_remove(at))
     });
@@ -130,7 +129,7 @@ pub(crate) unsafe fn destroy(
             if let (Some(own), Some(going)) = (own, going) {
                 records::contexts::stays(shim, call.vendor, own, going);
             }
-            lock(&GREENS).push(known);
+            GREENS.locked().push(known);
         });
         return status;
     }

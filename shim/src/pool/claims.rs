@@ -9,13 +9,14 @@
 //! for claims. A thread that reads first claims the block, and then looks at its state. So at least one of the two
 //! threads sees the other.
 
-use super::lock;
 use crate::process::cancel;
+use crate::process::wiped::{Place, Word};
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-static CLAIMS: Mutex<Vec<ClaimEntry>> = Mutex::new(Vec::new());
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
+const CLAIMS: Place<Mutex<Vec<ClaimEntry>>> = unsafe { Place::new(Word::Claims) };
 /// The number of the last claim. 0: no block was ever claimed.
 static MADE: AtomicU64 = AtomicU64::new(0);
 /// Pause between two checks for the end of a claim.
@@ -40,7 +41,7 @@ struct Number(u64);
 
 impl Drop for Number {
     fn drop(&mut self) {
-        lock(&CLAIMS).retain(|entry| entry.number != self.0);
+        CLAIMS.locked().retain(|entry| entry.number != self.0);
     }
 }
 
@@ -49,14 +50,14 @@ impl Claim {
     pub(super) fn of(mut blocks: Vec<u64>) -> Self {
         blocks.sort_unstable();
         let number = MADE.fetch_add(1, SeqCst) + 1;
-        lock(&CLAIMS).push(ClaimEntry { number, blocks, waited_for: false, late: false });
+        CLAIMS.locked().push(ClaimEntry { number, blocks, waited_for: false, late: false });
         // Pairs with the fence in `wait`.
         fence(SeqCst);
         Self(Arc::new(Number(number)))
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut ClaimEntry) -> R) -> Option<R> {
-        lock(&CLAIMS).iter_mut().find(|entry| entry.number == self.0.0).map(look)
+        CLAIMS.locked().iter_mut().find(|entry| entry.number == self.0.0).map(look)
     }
 
     /// Gives up the blocks for which `keep` returns false.
@@ -92,7 +93,7 @@ pub(super) fn wait(addr: u64, settle: impl Fn() -> bool, longest: Duration) -> b
     let mut start = None;
     loop {
         let (mut is_claimed, mut all_late) = (false, true);
-        for entry in lock(&CLAIMS).iter_mut().filter(|entry| entry.blocks.binary_search(&addr).is_ok()) {
+        for entry in CLAIMS.locked().iter_mut().filter(|entry| entry.blocks.binary_search(&addr).is_ok()) {
             (entry.waited_for, is_claimed) = (true, true);
             all_late &= entry.late;
         }
@@ -113,6 +114,7 @@ pub(super) fn wait(addr: u64, settle: impl Fn() -> bool, longest: Duration) -> b
 
 #[cfg(test)]
 mod tests {
+    use super::super::lock;
     use super::*;
     use std::sync::atomic::AtomicBool;
 

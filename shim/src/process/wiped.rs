@@ -9,10 +9,12 @@
 
 use super::elf::{self, First};
 use super::errno::KeepErrno;
+use super::lock::lock;
 use gpumem_wire::kinds::Vendor;
 use std::marker::PhantomData;
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
 
 /// A thing that has a word on the page.
 #[derive(Clone, Copy)]
@@ -29,9 +31,25 @@ pub(crate) enum Word {
     OutOfMemory,
     /// Pools: [`crate::pool`]. The program holds their blocks.
     Pool(Vendor),
+    /// Captures that have begun: [`crate::backend::attributes_set`].
+    Captures,
+    /// Graphs, functions and kernels with an unknown attribute: [`crate::backend::attributes_set`].
+    UnknownAttributes,
+    /// [`crate::backend::green`].
+    GreenContexts,
+    /// Bytes of kernel parameters: [`crate::backend::params`].
+    KernelParams,
+    /// [`crate::graphs::nodes`].
+    DestroyedNodes,
+    /// Contexts that the program attached to: [`crate::hooks`].
+    AttachedContexts,
+    /// [`crate::pool::claims`].
+    Claims,
+    /// [`crate::references`].
+    DriverPatterns,
 }
 
-const WORDS: usize = 8;
+const WORDS: usize = 16;
 
 impl Word {
     /// Words that nearly every call reads come first.
@@ -44,6 +62,14 @@ impl Word {
             Self::Trace => 5,
             Self::Visits => 6,
             Self::OutOfMemory => 7,
+            Self::Captures => 8,
+            Self::UnknownAttributes => 9,
+            Self::GreenContexts => 10,
+            Self::KernelParams => 11,
+            Self::DestroyedNodes => 12,
+            Self::AttachedContexts => 13,
+            Self::Claims => 14,
+            Self::DriverPatterns => 15,
         }
     }
 }
@@ -236,6 +262,14 @@ impl<T> Place<T> {
     }
 }
 
+impl<T: Default> Place<Mutex<T>> {
+    /// Locks what lies there, made now if there is nothing. A child of a fork begins with a lock and a value of its own,
+    /// even if another thread of its parent held the lock.
+    pub(crate) fn locked(&self) -> MutexGuard<'static, T> {
+        lock(self.get().unwrap_or_else(|| self.set_if_empty(Box::default())))
+    }
+}
+
 /// True if the shim is switched off for this process image: no hook is handed out, and all others are a jump. Read
 /// once.
 ///
@@ -301,6 +335,8 @@ mod tests {
         let of_vendors = vendors.into_iter().flat_map(|vendor| [Word::Cache(vendor), Word::Pool(vendor)]);
         let mut places: Vec<usize> = [Word::Shim, Word::Trace, Word::Visits, Word::OutOfMemory]
             .into_iter()
+            .chain([Word::Captures, Word::UnknownAttributes, Word::GreenContexts, Word::KernelParams])
+            .chain([Word::DestroyedNodes, Word::AttachedContexts, Word::Claims, Word::DriverPatterns])
             .chain(of_vendors)
             .map(Word::index)
             .collect();

@@ -9,7 +9,7 @@ use super::tokens::Near;
 use crate::pool;
 use crate::pool::context_pool::ContextPool;
 use crate::pool::private::{Private, with_private_blocks};
-use crate::process::lock::lock;
+use crate::process::wiped::{self, Place};
 use crate::shim::Shim;
 use gpumem_wire::kinds::Vendor;
 use std::sync::{Arc, Mutex};
@@ -29,17 +29,18 @@ struct Learned {
     patterns: Arc<Patterns>,
 }
 
-static LEARNED: Mutex<Vec<Learned>> = Mutex::new(Vec::new());
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
+const LEARNED: Place<Mutex<Vec<Learned>>> = unsafe { Place::new(wiped::Word::DriverPatterns) };
 
 /// Returns the patterns of each context and, if a context has none, the reason.
 pub(super) fn patterns(shim: &'static Shim, limit: &mut Limit) -> (Vec<Arc<Patterns>>, Option<&'static str>) {
     let Some(pool) = pool::of(Vendor::Cuda) else { return (Vec::new(), Some("gpumem has no pool here")) };
     let context_pools = pool.context_pools();
     let (mut all, mut why) = (Vec::new(), context_pools.is_empty().then_some("there is no context"));
-    lock(&LEARNED).retain(|learned| context_pools.iter().any(|context_pool| learned.is_of(context_pool)));
+    LEARNED.locked().retain(|learned| context_pools.iter().any(|context_pool| learned.is_of(context_pool)));
     for context_pool in context_pools {
         let known =
-            lock(&LEARNED).iter().find(|learned| learned.is_of(context_pool)).map(|learned| learned.patterns.clone());
+            LEARNED.locked().iter().find(|learned| learned.is_of(context_pool)).map(|learned| learned.patterns.clone());
         let learned = known.map_or_else(|| learn(shim, pool, context_pool, limit), Ok);
         match learned {
             Ok(patterns) => all.push(patterns),
@@ -72,7 +73,7 @@ fn learn(
         patterns: Arc::new(Patterns::learn(blocks)),
     };
     let patterns = learned.patterns.clone();
-    let mut all = lock(&LEARNED);
+    let mut all = LEARNED.locked();
     if all.len() == CONTEXTS {
         all.remove(0);
     }

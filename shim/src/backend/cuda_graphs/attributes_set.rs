@@ -6,12 +6,12 @@
 //!
 //! An unknown attribute may mean anything. Graphs whose nodes have one stay the driver's own. These are graphs that it
 //! was set in, graphs captured while a launch had it or from a stream that may have it, and graphs that call a function
-//! that has it. The locks here are not for a child of a fork, in which a lock may be held for ever.
+//! that has it.
 
 use super::layout::LaunchConfig;
 use super::shape::attribute;
 use crate::backend::driver;
-use crate::process::lock::lock;
+use crate::process::wiped::{Place, Word};
 use gpumem_abi::types::{Graph, GraphNode, Opaque, SUCCESS, Stream};
 use rustc_hash::FxHashSet;
 use std::ptr::null_mut;
@@ -46,7 +46,8 @@ const FUNCTION_ATTRIBUTES: i32 = 16;
 
 /// Graphs, functions and kernels with an unknown attribute, by handle. If such a handle is reused for something without
 /// one, that counts as having one: it stays the driver's own, too.
-static UNKNOWN: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
+const UNKNOWN: Place<Mutex<FxHashSet<usize>>> = unsafe { Place::new(Word::UnknownAttributes) };
 /// True if there is any.
 static ANY_UNKNOWN: AtomicBool = AtomicBool::new(false);
 /// True if a stream may have an unknown attribute, so that everything captured from now on may have it.
@@ -54,7 +55,8 @@ static IN_STREAMS: AtomicBool = AtomicBool::new(false);
 /// Number of launches with an unknown attribute while something captured.
 static IN_CAPTURES: AtomicU64 = AtomicU64::new(0);
 /// Captures by their streams, with the number of such launches when each began.
-static CAPTURES: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
+const CAPTURES: Place<Mutex<Vec<(usize, u64)>>> = unsafe { Place::new(Word::Captures) };
 
 /// True if the effect of an attribute is known.
 #[inline]
@@ -104,23 +106,21 @@ pub(crate) fn unknown_in_capture() {
 }
 
 fn mark(handle: usize) {
-    lock(&UNKNOWN).get_or_insert_default().insert(handle);
+    UNKNOWN.locked().insert(handle);
     ANY_UNKNOWN.store(true, SeqCst);
 }
 
 /// True if a graph, function or kernel of this handle has an unknown attribute.
 #[inline]
 pub(crate) fn has_unknown(handle: usize) -> bool {
-    ANY_UNKNOWN.load(Relaxed) && lock(&UNKNOWN).as_ref().is_some_and(|all| all.contains(&handle))
+    ANY_UNKNOWN.load(Relaxed) && UNKNOWN.locked().contains(&handle)
 }
 
 /// Forgets a graph that is being destroyed.
 #[inline]
 pub(crate) fn forget(graph: Graph) {
-    if ANY_UNKNOWN.load(Relaxed)
-        && let Some(all) = lock(&UNKNOWN).as_mut()
-    {
-        all.remove(&(graph as usize));
+    if ANY_UNKNOWN.load(Relaxed) {
+        UNKNOWN.locked().remove(&(graph as usize));
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn inherits(from: Graph, to: Graph) {
 
 /// Notes that a capture is about to begin.
 pub(crate) fn capture_begins(stream: Stream) {
-    lock(&CAPTURES).push((stream as usize, IN_CAPTURES.load(SeqCst)));
+    CAPTURES.locked().push((stream as usize, IN_CAPTURES.load(SeqCst)));
 }
 
 /// Notes that a capture of this stream has ended, or was refused. `graph` is the library's graph of it, if there is
@@ -150,7 +150,7 @@ pub(crate) fn capture_ended(stream: Stream, graph: Option<Graph>) {
 /// Takes the capture that began first on streams of one name. Several may exist: threads' own default streams share
 /// their name.
 fn take_capture(stream: Stream) -> Option<u64> {
-    let mut all = lock(&CAPTURES);
+    let mut all = CAPTURES.locked();
     let at = all.iter().position(|(its, _)| *its == stream as usize)?;
     Some(all.remove(at).1)
 }
