@@ -6,6 +6,7 @@
 use super::storage::{self, file_size_limit, free_bytes, lengthen};
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
+use crate::process::heap;
 use crate::process::page::page_bytes;
 use gpumem_wire::layout::*;
 use gpumem_wire::place::{self, ProcessId};
@@ -19,7 +20,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Smallest piece of storage. A piece has this many bytes at first, later half of the present bytes, up to
 /// [`LARGEST_PIECE`] or this share of the table. Most processes need little, and each page taken is a page of memory.
-const PIECE: u64 = 64 << 10;
+const PIECE: u64 = 16 << 10;
 const LARGEST_PIECE: u64 = 1 << 20;
 const LARGEST_SHARE: u64 = 64;
 /// Bytes of the header and the list of pieces.
@@ -27,6 +28,8 @@ const HEAD_BYTES: u64 = (HEADER_BYTES + MAX_PIECES * size_of::<PieceDesc>()) as 
 /// Maximum share of the free space that a ledger takes in a directory that the user did not name for ledgers, since the
 /// program may need that space itself.
 const SHARE_OF_FREE: u64 = 4;
+/// The least share with which such a directory is used: a ledger soon needs more than at the start.
+const LEAST_SHARE: u64 = 1 << 20;
 
 /// Time after a refusal in which no storage is requested: some file systems search for room for milliseconds each time.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -36,6 +39,8 @@ pub(crate) struct Backing {
     base: *mut u8,
     /// Maximum bytes of memory for all tables together.
     bytes: u64,
+    /// Bytes behind the tables, for the links of free slots ([`Backing::links`]).
+    links_bytes: u64,
     file: Descriptor,
     directory: Vec<TableDesc>,
     /// Backed slots of each table. The header has this number for readers, but it may have been damaged by another
@@ -105,13 +110,18 @@ impl Backing {
             let _ = std::fs::remove_file(&path);
             message
         };
+        if !named && free_bytes(file.as_raw_fd()).is_some_and(|free| free < LEAST_SHARE * SHARE_OF_FREE) {
+            return Err(undo(format!("{}: no space for the ledger's tables", path.display())));
+        }
         let head = HEAD_BYTES.next_multiple_of(page_bytes());
         lengthen(file.as_raw_fd(), 0, head).map_err(|error| undo(fail("no space for the ledger", error)))?;
-        let base = reserve(bytes).ok_or_else(|| undo(fail("no memory for the ledger", io::Error::last_os_error())))?;
+        let links_bytes = links_before(&directory).next_multiple_of(page_bytes());
+        let no_memory = || undo(fail("no memory for the ledger", io::Error::last_os_error()));
+        let base = reserve(bytes, links_bytes).ok_or_else(no_memory)?;
         if let Err(error) = map_at(base, file.as_raw_fd(), 0, head) {
-            // SAFETY: `reserve` gave this range of `bytes` bytes, and no one else has its address
+            // SAFETY: `reserve` gave this range of this length, and no one else has its address
             // yet.
-            unsafe { libc::munmap(base.cast(), bytes as usize) };
+            unsafe { libc::munmap(base.cast(), (bytes + links_bytes) as usize) };
             return Err(undo(fail("cannot map the ledger", error)));
         }
         // The magic is written last: a reader sees a whole header or none.
@@ -125,7 +135,10 @@ impl Backing {
         let growing = Mutex::new(Growing { end: head, mapped: [0; MAX_TABLES], pieces: 0, failed: false });
         let refused_until_ns = AtomicU64::new(0);
         let used = [const { AtomicU64::new(0) }; MAX_TABLES];
-        Ok((Self { base, bytes, file: file.into(), directory, used, named, growing, refused_until_ns }, path))
+        Ok((
+            Self { base, bytes, links_bytes, file: file.into(), directory, used, named, growing, refused_until_ns },
+            path,
+        ))
     }
 
     /// Frees the file, its storage, its memory and its descriptor: nothing will be recorded.
@@ -139,7 +152,7 @@ impl Backing {
         let backing = unsafe { Box::from_raw(this.cast_mut()) };
         // SAFETY: `create` reserved this range with this length, and with the tables the last
         // reference into it is gone.
-        unsafe { libc::munmap(backing.base.cast(), backing.bytes as usize) };
+        unsafe { libc::munmap(backing.base.cast(), (backing.bytes + backing.links_bytes) as usize) };
         if let Some(fd) = backing.file.get() {
             // SAFETY: ftruncate takes numbers. `get` has checked that the descriptor still is ours.
             unsafe { libc::ftruncate(fd, 0) };
@@ -159,6 +172,13 @@ impl Backing {
         // it. So the offset lies inside the range.
         let at = unsafe { self.base.add(desc.offset as usize) };
         (at, desc.capacity, Used { backing: self, index })
+    }
+
+    /// Returns a word for each slot of a table, in memory of our own.
+    pub(crate) fn links(&'static self, kind: TableKind) -> *mut AtomicU32 {
+        let before = self.directory.iter().position(|desc| desc.kind == kind as u32).unwrap_or_default();
+        // SAFETY: `create` reserved room for the links of every table behind `bytes` bytes for the tables.
+        unsafe { self.base.add((self.bytes + links_before(&self.directory[..before])) as usize).cast() }
     }
 
     /// Takes storage for a table, behind its present slots, and maps it there.
@@ -262,17 +282,30 @@ impl Used {
     }
 }
 
-/// Reserves addresses for the whole ledger, without storage.
-fn reserve(bytes: u64) -> Option<*mut u8> {
-    // SAFETY: without MAP_FIXED the kernel picks addresses that are free. madvise concerns that
-    // range only: no child needs it.
+/// Returns the bytes of the links of these tables. Words have none.
+fn links_before(tables: &[TableDesc]) -> u64 {
+    let slots = tables.iter().filter(|desc| desc.slot_bytes > 8).map(|desc| desc.capacity);
+    slots.sum::<u64>() * size_of::<AtomicU32>() as u64
+}
+
+/// Reserves addresses for the whole ledger, without storage, and behind them memory for `links` bytes.
+fn reserve(tables: u64, links: u64) -> Option<*mut u8> {
+    let (bytes, at_links) = ((tables + links) as usize, tables as usize);
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The other calls concern that range only: no
+    // child needs it. Its end becomes memory, of which no page is taken before it is touched.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let base = libc::mmap(std::ptr::null_mut(), bytes as usize, libc::PROT_NONE, flags, -1, 0);
+        let base = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
         if base == libc::MAP_FAILED {
             return None;
         }
-        libc::madvise(base, bytes as usize, libc::MADV_DONTFORK);
+        libc::madvise(base, bytes, libc::MADV_DONTFORK);
+        let at = base.byte_add(at_links);
+        if links != 0 && libc::mprotect(at, links as usize, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+            libc::munmap(base, bytes);
+            return None;
+        }
+        heap::use_small_pages(at, links as usize);
         Some(base.cast())
     }
 }

@@ -1,10 +1,9 @@
 //! Fixed slots in the ledger: taken, written and cleared without a lock.
 
-use super::file::{Backing, Full, Used};
+use super::file::{Backing, Used};
 use super::publish::{publish, read_whole};
 use super::slots::Slots;
 use super::stocked::{FreeSlots, Stocked};
-use crate::process::heap;
 use crate::process::threads;
 use gpumem_wire::layout::Sealed;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -27,50 +26,16 @@ pub(crate) struct Table<T: Sealed> {
     links: *mut AtomicU32,
 }
 
-// SAFETY: the slots and the links belong to no thread; both mappings live at least as long as the
-// table.
+// SAFETY: the slots and the links belong to no thread; `Backing`, which mapped them, never unmaps them.
 unsafe impl<T: Sealed> Send for Table<T> {}
 // SAFETY: slots and links are changed through atomics only. A slot is written by the caller that took it.
 unsafe impl<T: Sealed> Sync for Table<T> {}
 
-impl<T: Sealed> Drop for Table<T> {
-    fn drop(&mut self) {
-        // SAFETY: `new` made this mapping with this length. The table is being dropped, so nothing
-        // borrows from it any more.
-        unsafe { libc::munmap(self.links.cast(), links_bytes(self.capacity)) };
-    }
-}
-
-/// Returns the bytes of the links of a number of slots.
-fn links_bytes(capacity: u64) -> usize {
-    (capacity as usize * size_of::<AtomicU32>()).max(1)
-}
-
 impl<T: Sealed> Table<T> {
-    /// # Errors
-    /// [`Full`] if there is no memory for the free lists.
-    pub(crate) fn new(backing: &'static Backing) -> Result<Self, Full> {
+    pub(crate) fn new(backing: &'static Backing) -> Self {
         let (base, capacity, used) = backing.table(T::TABLE);
-        let bytes = links_bytes(capacity);
-        // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Pages that no one
-        // touches take no memory.
-        let links = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if links == libc::MAP_FAILED {
-            return Err(Full);
-        }
-        // SAFETY: mmap made this mapping of `bytes` bytes just above, and no other thread knows it yet.
-        unsafe { heap::use_small_pages(links, bytes) };
         let (next, stocked, free) = (AtomicU64::new(0), Stocked::default(), std::array::from_fn(|_| FreeSlots::new()));
-        Ok(Self { slots: Slots::new(base), used, capacity, next, stocked, free, links: links.cast() })
+        Self { slots: Slots::new(base), used, capacity, next, stocked, free, links: backing.links(T::TABLE) }
     }
 
     /// Returns the address of its slots.
@@ -218,7 +183,7 @@ mod tests {
         let backing: &'static Backing = Box::leak(Box::new(backing));
         std::fs::remove_file(path).unwrap();
         std::fs::remove_dir_all(dir).unwrap();
-        Table::new(backing).unwrap()
+        Table::new(backing)
     }
 
     /// Each thread takes slots and the next thread frees them: none is lost, and none is handed out twice.

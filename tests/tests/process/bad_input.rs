@@ -214,7 +214,9 @@ fn full_disk() {
         skipped("a small file system can be mounted by root alone", ROOT);
         return;
     }
-    for (size, records) in [("64k", false), ("400k", false), ("900k", true), ("1200k", true), ("2m", true)] {
+    for (size, records) in
+        [("64k", false), ("200k", false), ("400k", true), ("900k", true), ("1200k", true), ("1500k", true)]
+    {
         let script = format!(
             "mkdir -p \"$GPUMEM_DIR\"; mount -t tmpfs -o size={size} tmpfs \"$GPUMEM_DIR\" || exit 99
              \"$@\"; code=$?; cp \"$GPUMEM_DIR\"/*.ledger \"$SAVED\" 2>/dev/null; exit $code"
