@@ -153,9 +153,14 @@ pub(crate) fn known(index: usize) -> usize {
     REAL[index].load(Relaxed)
 }
 
+/// True if the driver's own function of this index is at an address.
+pub(crate) fn is_known_at(index: usize, address: usize) -> bool {
+    address != 0 && DRIVER[index].load(Relaxed) == address
+}
+
 /// Returns the index of the driver's own function at an address.
 pub(crate) fn index_at(address: usize) -> Option<usize> {
-    DRIVER.iter().position(|slot| slot.load(Relaxed) == address && address != 0)
+    (0..N).find(|&index| is_known_at(index, address))
 }
 
 /// Binds the driver if there is one and none was bound before. Returns true if it did.
@@ -193,7 +198,8 @@ fn bind(driver: &Object) {
     let names = || NAMES.iter().chain(CALL_NAMES).copied();
     // Another interposer behind us keeps its place, also for our own calls, because handles that it gave out mean
     // nothing to the driver.
-    let addresses = driver.symbols(names()).zip(elf::symbols_in_first_scope(names()));
+    let hashed: Vec<elf::Name> = names().map(elf::Name::new).collect();
+    let addresses = driver.symbols(&hashed).zip(elf::symbols_in_first_scope(&hashed));
     let mut found = names().zip(addresses).map(|(name, (own, first))| {
         let real = if first == 0 || driver.holds(first) { own } else { first };
         (own, gates::in_front_of(name.to_bytes(), real))

@@ -2,7 +2,7 @@
 
 use super::{gate_of, ours, real_of};
 use crate::call::Call;
-use crate::doors::rows::{PER_THREAD, Row, knows_base, row_at, row_for};
+use crate::doors::rows::{PER_THREAD, Row, is_at, row_at, row_for, rows_of};
 use crate::doors::spare;
 use crate::gate;
 use crate::hooks::{runtime_memory, written};
@@ -110,11 +110,8 @@ fn is_new(real: usize, base: &[u8], version: c_int, before: impl FnOnce(c_int) -
 
 /// Returns the row of the driver's answer: by its address, or else by the table's entry for the version.
 fn row_of(real: usize, base: &[u8], version: u32, flags: u64) -> Option<&'static Row> {
-    if let Some(row) = row_at(real) {
+    if let Some(row) = rows_of(base).find(|row| is_at(row, real)).or_else(|| row_at(real)) {
         return Some(row);
-    }
-    if !knows_base(base) {
-        return None;
     }
     // For a later version our function is given only if the driver itself shows that it is the same function.
     row_for(base, version, flags & PER_THREAD != 0).filter(|row| version <= NEWEST && real_of(row) != 0)

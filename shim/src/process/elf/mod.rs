@@ -21,7 +21,8 @@ use shown::each;
 use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use tables::{Name, Tables};
+pub(crate) use tables::Name;
+use tables::Tables;
 
 /// An object that was loaded at the time of the lookup.
 #[derive(Clone, Debug)]
@@ -51,18 +52,17 @@ impl Object {
 
     /// Returns the address of a symbol that this object itself defines, of any version.
     pub(crate) fn symbol(&self, name: &CStr) -> Option<usize> {
-        self.symbols([name]).next().filter(|&address| address != 0)
+        self.symbols(&[Name::new(name)]).next().filter(|&address| address != 0)
     }
 
     /// Returns the addresses of several symbols, 0 for each that the object does not define. All are 0 if the object is
     /// gone.
-    pub(crate) fn symbols<'a>(&self, names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
-        let names: Vec<Name> = names.into_iter().map(Name::new).collect();
+    pub(crate) fn symbols(&self, names: &[Name]) -> std::vec::IntoIter<usize> {
         let mut found = vec![0; names.len()];
         each(|shown| {
             let is_it = (shown.start, shown.end, shown.dynamic) == (self.start, self.end, self.dynamic);
             if is_it {
-                shown.symbols(&names, &mut found);
+                shown.symbols(names, &mut found);
             }
             !is_it
         });
@@ -87,13 +87,12 @@ fn our_dynamic() -> usize {
 
 /// Returns the address of each symbol's first definition among the initial objects behind this library, 0 for a symbol
 /// that none of them defines. All these objects are in the global scope.
-pub(crate) fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
-    let names: Vec<Name> = names.into_iter().map(Name::new).collect();
+pub(crate) fn symbols_in_first_scope(names: &[Name]) -> std::vec::IntoIter<usize> {
     let mut found = vec![0; names.len()];
     let (here, first, mut behind) = (here(), objects_at_load(), false);
     each(|shown| {
         if behind && shown.index < first {
-            shown.symbols(&names, &mut found);
+            shown.symbols(names, &mut found);
         }
         behind |= shown.holds(here);
         shown.index < first
@@ -103,7 +102,7 @@ pub(crate) fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CSt
 
 /// As [`symbols_in_first_scope`], for one symbol.
 pub(crate) fn symbol_in_first_scope(name: &CStr) -> Option<usize> {
-    symbols_in_first_scope([name]).next().filter(|&address| address != 0)
+    symbols_in_first_scope(&[Name::new(name)]).next().filter(|&address| address != 0)
 }
 
 /// True if an object before this library in the global scope defines `name`, including another copy of this library.

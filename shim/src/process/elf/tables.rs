@@ -7,23 +7,26 @@
 use std::ffi::CStr;
 use std::ptr;
 
-/// A name to look up, with its hashes.
-pub(super) struct Name<'a> {
+/// A name to look up, with its hash.
+pub(crate) struct Name<'a> {
     bytes: &'a [u8],
     gnu: u32,
-    sysv: u32,
 }
 
 impl<'a> Name<'a> {
-    pub(super) fn new(name: &'a CStr) -> Self {
+    pub(crate) fn new(name: &'a CStr) -> Self {
         let bytes = name.to_bytes();
         let gnu = bytes.iter().fold(5381_u32, |h, &c| h.wrapping_mul(33).wrapping_add(u32::from(c)));
-        let sysv = bytes.iter().fold(0_u32, |h, &c| {
+        Self { bytes, gnu }
+    }
+
+    /// Returns the hash of objects without a GNU hash table, which are rare.
+    fn sysv(&self) -> u32 {
+        self.bytes.iter().fold(0_u32, |h, &c| {
             let h = (h << 4).wrapping_add(u32::from(c));
             let high = h & 0xf000_0000;
             (h ^ (high >> 24)) & !high
-        });
-        Self { bytes, gnu, sysv }
+        })
     }
 
     /// True if the C string at an address is this name.
@@ -188,7 +191,7 @@ impl Tables {
             if buckets == 0 {
                 return 0;
             }
-            let mut index = *table.add(2 + (name.sysv % buckets) as usize);
+            let mut index = *table.add(2 + (name.sysv() % buckets) as usize);
             while index != 0 {
                 let address = self.defined(index as usize, name);
                 if address != 0 {

@@ -1,7 +1,7 @@
 //! Makes a snapshot of the loaded objects from dl_iterate_phdr.
 
 use super::{Module, Modules, SERIALS, Snapshot};
-use crate::process::peek::{read_memory, read_value};
+use crate::process::peek::read_memory;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::{MaybeUninit, size_of};
 use std::sync::atomic::Ordering;
@@ -106,14 +106,15 @@ fn read_build_id(module: &mut Module) {
         if at + 16 > end {
             return;
         }
-        // namesz, descsz, type, name
-        let Some(head) = read_value::<[u8; 16]>(at) else { return };
+        // namesz, descsz, type, name, id
+        let mut note = [MaybeUninit::uninit(); 16 + 32];
+        let most = note.len().min((end - at) as usize);
+        let read = read_memory(at, &mut note[..most]);
+        let Some((head, id)) = read.split_at_checked(16) else { return };
         let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
         let padded = |size: u32| u64::from(size).next_multiple_of(4);
         if word(8) == NT_GNU_BUILD_ID && word(0) == 4 && &head[12..] == b"GNU\0" {
-            let len = (word(4) as usize).min(module.build_id.len());
-            let mut id = [MaybeUninit::uninit(); 32];
-            let id = read_memory(at + 16, &mut id[..len]);
+            let id = &id[..id.len().min(word(4) as usize)];
             module.build_id[..id.len()].copy_from_slice(id);
             module.build_id_len = id.len() as u8;
             return;

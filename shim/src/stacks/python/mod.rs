@@ -104,7 +104,7 @@ impl Python {
             return None;
         }
         let object = elf::object_that_defines(RUNTIME)?;
-        let symbols: Vec<u64> = object.symbols(SYMBOLS).map(|address| address as u64).collect();
+        let symbols: Vec<u64> = object.symbols(&SYMBOLS.map(elf::Name::new)).map(|address| address as u64).collect();
         let &[runtime, code, text, bytes, version, since_310, since_39] = symbols.as_slice() else { return None };
         let version = Version(match (version, since_310, since_39) {
             (0, 0, 0) => 0x0308_0000,
