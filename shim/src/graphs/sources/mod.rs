@@ -67,7 +67,8 @@ impl Buffers {
 pub(crate) struct Sources {
     library: Library,
     known: KnownClasses,
-    works: Mutex<Vec<Buffers>>,
+    #[expect(clippy::vec_box, reason = "each call would move the buffers themselves three times")]
+    works: Mutex<Vec<Box<Buffers>>>,
     graphs: HandleTable<GraphHandle>,
     real_graphs: Mutex<Graphs>,
     /// True if the user wants graphs folded.
