@@ -12,7 +12,7 @@ use crate::ledger::storage::{self, lengthen};
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
 use crate::process::page::page_bytes;
-use crate::process::wiped::{Place, Word};
+use crate::process::wiped::{self, Flag, Place, Word};
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::trace::{Action, HEADER_BYTES, Header, MAGIC, RECORD_BYTES, Record, VERSION};
 use std::ffi::{OsStr, OsString};
@@ -36,13 +36,10 @@ const NAMES: u32 = 64;
 // SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
 const TRACE: Place<Trace> = unsafe { Place::new(Word::Trace) };
 
-/// True if this process, or the one that it was forked from, writes a trace.
-static ON: AtomicBool = AtomicBool::new(false);
-
-/// True if a trace may be in progress.
+/// True if a trace may be in progress: this process, or the one that it was forked from, writes one.
 #[inline(always)]
 pub(crate) fn on() -> bool {
-    ON.load(Relaxed)
+    wiped::flag(Flag::Trace).load(Relaxed)
 }
 
 /// Appends a record if a trace is in progress. Callers ask [`on`] first, because the arguments may be costly. Returns a
@@ -91,7 +88,7 @@ struct Piece {
 pub(crate) fn start(path: &OsStr) -> Result<&'static Trace, String> {
     let trace = Box::leak(Box::new(Trace::create(Path::new(path), page_bytes())?));
     TRACE.set(trace);
-    ON.store(true, Relaxed);
+    wiped::flag(Flag::Trace).store(true, Relaxed);
     Ok(trace)
 }
 

@@ -1,21 +1,19 @@
 //! Switch of a pool: it serves and keeps blocks, or the real functions alone decide.
 
+use crate::process::wiped::{self, Flag};
 use crate::progress::activity;
 use crate::shim::Shim;
 use gpumem_wire::kinds::{Interception, Mode};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-/// Devices may access each other's memory. Work of one device may then use blocks of another, and no barrier of the
-/// block's context covers that work.
-static REACHED: AtomicBool = AtomicBool::new(false);
-
-/// Notes that devices may access each other's memory from now on.
+/// Notes that devices may access each other's memory from now on. Work of one device may then use blocks of another, and
+/// no barrier of the block's context covers that work.
 pub(crate) fn peer_access_enabled() {
-    REACHED.store(true, SeqCst);
+    wiped::flag(Flag::PeerAccess).store(true, SeqCst);
 }
 
 pub fn is_peer_access_enabled() -> bool {
-    REACHED.load(Relaxed)
+    wiped::flag(Flag::PeerAccess).load(Relaxed)
 }
 
 /// The switch of one pool.

@@ -5,15 +5,13 @@
 //! If only two sides meet, the rare side can pay for both: `membarrier` (Linux 4.14) runs a fence on every processor
 //! that runs a thread of this process. If the kernel refuses it, both sides pay.
 
-use std::sync::atomic::{AtomicU8, Ordering::*, compiler_fence, fence};
+use super::wiped;
+use std::sync::atomic::{Ordering::*, compiler_fence, fence};
 
-const UNKNOWN: u8 = 0;
-/// The rare side fences for both.
+/// The rare side fences for both. 0: not known yet.
 const UNLIKE: u8 = 1;
 /// Each side has to fence.
 const ALIKE: u8 = 2;
-
-static WEIGHT: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 // linux/membarrier.h
 const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
@@ -40,25 +38,25 @@ fn has_one_thread() -> bool {
 
 /// Registers with the kernel, once per process and before the first fence, because both sides must use the same kind.
 pub(crate) fn prepare() {
-    let known = WEIGHT.load(Relaxed);
+    let known = wiped::fences().load(Relaxed);
     if known == ALIKE {
         return;
     }
     let works = || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
     let registered = works() || (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && works());
-    WEIGHT.store(if registered { UNLIKE } else { ALIKE }, SeqCst);
+    wiped::fences().store(if registered { UNLIKE } else { ALIKE }, SeqCst);
 }
 
 /// Fences for the frequent side. Either the thread that returns from [`heavy`] sees this thread's earlier stores, or
 /// this thread's later loads see that thread's earlier stores.
 #[inline(always)]
 pub(crate) fn light() {
-    if WEIGHT.load(Relaxed) == UNLIKE { compiler_fence(SeqCst) } else { fence(SeqCst) }
+    if wiped::fences().load(Relaxed) == UNLIKE { compiler_fence(SeqCst) } else { fence(SeqCst) }
 }
 
 /// Fences for the rare side. Returns false if the kernel has no such fence now.
 pub(crate) fn heavy() -> bool {
     fence(SeqCst);
-    let alike = WEIGHT.load(Relaxed) != UNLIKE;
+    let alike = wiped::fences().load(Relaxed) != UNLIKE;
     alike || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }

@@ -13,7 +13,7 @@ use super::lock::lock;
 use gpumem_wire::kinds::Vendor;
 use std::marker::PhantomData;
 use std::ptr::{from_ref, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 
 /// A thing that has a word on the page.
@@ -114,6 +114,37 @@ struct ReadByEachCall {
     graphs: [AtomicUsize; 2],
     /// Cached answer of [`disabled`]: 1 for no, 2 for yes.
     disabled: AtomicU32,
+    flags: [AtomicBool; FLAGS],
+    fences: AtomicU8,
+}
+
+/// A flag that nearly every call asks for. As statics of their rooms, each would take a cache line of its own.
+#[derive(Clone, Copy)]
+pub(crate) enum Flag {
+    /// The process has a guard: [`crate::pool::guard`].
+    Guard,
+    /// A trace is written: [`crate::trace`].
+    Trace,
+    /// Devices may access each other's memory: [`crate::pool`].
+    PeerAccess,
+    /// A context no longer works: [`crate::progress::activity`].
+    Broken,
+    /// Something submits work without being counted: [`crate::progress::activity`].
+    Uncountable,
+}
+
+const FLAGS: usize = Flag::Uncountable as usize + 1;
+
+/// Returns a flag. It outlives a fork.
+#[inline(always)]
+pub(crate) fn flag(flag: Flag) -> &'static AtomicBool {
+    &KNOWN.flags[flag as usize]
+}
+
+/// Returns the kind of fences that the process uses: [`super::fences`].
+#[inline(always)]
+pub(super) fn fences() -> &'static AtomicU8 {
+    &KNOWN.fences
 }
 
 static KNOWN: ReadByEachCall = ReadByEachCall {
@@ -121,6 +152,8 @@ static KNOWN: ReadByEachCall = ReadByEachCall {
     execs: [const { AtomicUsize::new(0) }; 2],
     graphs: [const { AtomicUsize::new(0) }; 2],
     disabled: AtomicU32::new(0),
+    flags: [const { AtomicBool::new(false) }; FLAGS],
+    fences: AtomicU8::new(0),
 };
 
 /// Returns the page, made now if needed; `None` if there is no memory for it.

@@ -8,9 +8,10 @@
 mod counts;
 
 use crate::process::threads;
+use crate::process::wiped::{self, Flag};
 use counts::{Counts, Shard};
 use gpumem_abi::types::Status;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::*, fence};
 
 mod atomic {
     pub(super) use std::sync::atomic::*;
@@ -47,11 +48,6 @@ static COUNTS: Counts<LINES, OWN> = Counts {
     shards: [const { Shard { begun: AtomicU64::new(0), done: AtomicU64::new(0) } }; LINES],
     used: AtomicUsize::new(0),
 };
-
-/// True if something submits work without being counted.
-static UNCOUNTABLE: AtomicBool = AtomicBool::new(false);
-/// True if a context no longer works.
-static BROKEN: AtomicBool = AtomicBool::new(false);
 
 /// State of waits of a device for something outside it.
 static OUTSIDE: AtomicU8 = AtomicU8::new(NOTHING);
@@ -141,7 +137,7 @@ pub fn unchanged_since(count: u64) -> bool {
 /// [`submissions_if_none_open`] returns `None`.
 #[cold]
 pub fn uncountable() {
-    UNCOUNTABLE.store(true, SeqCst);
+    wiped::flag(Flag::Uncountable).store(true, SeqCst);
     // A reader that does not see this does not see the caller's next step either.
     fence(SeqCst);
 }
@@ -149,7 +145,7 @@ pub fn uncountable() {
 /// True if everything that submits work is counted.
 #[inline]
 pub fn countable() -> bool {
-    !UNCOUNTABLE.load(Relaxed)
+    !wiped::flag(Flag::Uncountable).load(Relaxed)
 }
 
 /// Checks if a call's answer reports work that failed.
@@ -163,7 +159,7 @@ pub fn saw(status: Status) {
 #[cold]
 fn failed(status: Status) {
     if is_sticky(status) {
-        BROKEN.store(true, Release);
+        wiped::flag(Flag::Broken).store(true, Release);
     }
 }
 
@@ -197,12 +193,12 @@ pub const WHY_BROKEN: &str = "a context is broken: every call of it answers an e
 /// True if a call reported that its context no longer works, and no context has ended since.
 #[inline]
 pub fn broken() -> bool {
-    BROKEN.load(Relaxed)
+    wiped::flag(Flag::Broken).load(Relaxed)
 }
 
 /// Notes that a context was destroyed or reset, which ends its error. No remaining context has the error.
 pub fn context_ended() {
-    BROKEN.store(false, Release);
+    wiped::flag(Flag::Broken).store(false, Release);
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub(super) use free::{DONE_WITHIN, LATE_WITHIN};
 pub(crate) use free::{FreeSite, LaunchKind, may_be_in_graphs};
 
 use super::block::Block;
+use crate::process::wiped::{self, Flag};
 use crate::stranded;
 use gpumem_wire::layout::{AllocSlot, StackRef};
 use gpumem_wire::settings::{Guard as Kind, Settings};
@@ -36,15 +37,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 /// Least bytes of a zone after an allocation.
 const BEHIND: u64 = 512;
 
-/// True if the process has a guard, which exists from the first block on. Hooks ask this before anything else.
-static ON: AtomicBool = AtomicBool::new(false);
 /// True if the guard checks at each wait of the program.
 static AT_WAITS: AtomicBool = AtomicBool::new(false);
 
-/// Returns true if launches are to be recorded.
+/// Returns true if the process has a guard, which exists from the first block on, so that launches are to be recorded.
+/// Hooks ask this before anything else.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
-    ON.load(Relaxed)
+    wiped::flag(Flag::Guard).load(Relaxed)
 }
 
 /// Returns true if the guard checks at each wait of the program.
@@ -89,7 +89,7 @@ impl Guard {
             return None;
         }
         stranded::watch_all();
-        ON.store(true, Relaxed);
+        wiped::flag(Flag::Guard).store(true, Relaxed);
         AT_WAITS.store(settings.guard == Kind::Sync, Relaxed);
         Some(Self {
             front: settings.guard == Kind::Front,
