@@ -138,7 +138,7 @@ test-gpu: build ## programs of all kinds on an NVIDIA GPU; STAGES="programs cost
 bench-gpu: build ## what the preload costs, what graph cache and pool save, on an NVIDIA GPU; STAGES="churn pool" runs some
 	$(CARGO) build --release -p gpumem-tests --bin poolbench
 	tests/gpu/run.sh $(or $(STAGES),bench)
-bench: build ## what the preload costs, against a driver that does nothing
+bench: build ## what the preload costs, against a driver that does nothing; the start of a short program on the simulator
 	@mkdir -p $(target)/bench/null
 	$(CC) -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 tests/gpu/programs/nullcuda.c -o $(target)/bench/null/libcuda.so.1
 	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/programs/cost.c -o $(target)/bench/cost -ldl
@@ -147,6 +147,9 @@ bench: build ## what the preload costs, against a driver that does nothing
 	@export HAVE_GPU=0 PYTHONDONTWRITEBYTECODE=1 GPUMEM_SO=$(release)/libgpumem.so GPUMEM_CLI=$(release)/gpumem \
 	    BUILD=$(target)/bench WORK=$(target)/bench/work OUT=$(target)/bench && \
 	    { $(PYTHON) tests/gpu/stage.py cost; cost=$$?; $(PYTHON) tests/gpu/stage.py pool null && exit $$cost; }
+	$(CARGO) build --release -p gpumem-sim-cuda
+	tests/sim/stage.sh $(release) $(target)/bench/sim
+	LD_LIBRARY_PATH=$(target)/bench/sim $(PYTHON) tests/gpu/tools/start.py --turns 201 $(release)/libgpumem.so
 gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: there KIT=gpu-kit tests/gpu/run.sh
 	@rm -rf gpu-kit && mkdir gpu-kit
 	@for f in libgpumem.so gpumem conformance differ pooler poolbench proof gpumem-demo; do \

@@ -1,4 +1,4 @@
-"""How long a short program takes from start to end: natively and under each library, by turns.
+"""How long a short program takes from start to end: natively, under each library, and with it disabled, by turns.
 
   python3 tests/gpu/tools/start.py [--turns 81] [--command "PROGRAM ARGUMENT..."] LIBGPUMEM.SO...
 
@@ -18,9 +18,10 @@ import time
 from pathlib import Path
 
 
-def turn(command, library, ledgers):
+def turn(command, way, ledgers):
     """One run: seconds, seconds of processor time, voluntary switches."""
-    env = dict(os.environ, GPUMEM_DIR=ledgers)
+    library, disabled = way
+    env = dict(os.environ, GPUMEM_DIR=ledgers, GPUMEM_DISABLE=disabled)
     env.pop("LD_PRELOAD", None)
     if library:
         env["LD_PRELOAD"] = library
@@ -44,7 +45,7 @@ def main():
         if not command:
             command = [f"{folder}/short"]
             subprocess.run(["cc", "-O1", "-o", command[0], Path(__file__).parent.parent / "programs/short.c", "-ldl"], check=True)
-        ways = [None, *asked.library]
+        ways = [(None, "0"), *((library, disabled) for library in asked.library for disabled in "01")]
         took = {way: [] for way in ways}
         for _ in range(asked.turns + 2):
             for way in ways:
@@ -56,7 +57,7 @@ def main():
         low, middle, high = (1e3 * seconds for seconds in statistics.quantiles(times, n=4))
         native = native or middle
         print(f"{middle:8.2f} ms [{low:.2f} .. {high:.2f}]  {middle - native:+7.2f} ms  {1e3 * statistics.median(busy):6.2f} ms busy"
-              f"  {statistics.median(waits):3.0f} waits  {way or 'native'}")
+              f"  {statistics.median(waits):3.0f} waits  {way[0] or 'native'}{', disabled' if way[1] == '1' else ''}")
 
 
 if __name__ == "__main__":
