@@ -1,5 +1,7 @@
 /* Makes, launches and ends graphs as lines on stdin say, and answers each with `did` and its number:
  *   make N         captures and instantiates N graphs of one shape, and keeps execs and graphs
+ *   single N       as make, of another shape
+ *   last N         goes on with the last N of them; 0: with all
  *   launch         launches all that it has, on its stream, and waits
  *   one I          launches that one, and waits
  *   turns N        launches all by turns so often, and says what a launch took of the processor, ns
@@ -15,7 +17,7 @@
 
 enum { MOST = 1 << 17, THREADS = 8 };
 static struct { Exec exec; Graph graph; } has[MOST];
-static int count;
+static int count, first;
 static Stream s;
 static CUdeviceptr a, b;
 static atomic_int stop;
@@ -28,8 +30,16 @@ static void make(int n) {
         has[count].exec = exec_of(has[count].graph);
     }
 }
+static void single(int n) {
+    for (; n > 0 && count < MOST; n--, count++) {
+        capture_begin(s);
+        fill(s, a, (unsigned)count + 1);
+        has[count].graph = capture_end(s);
+        has[count].exec = exec_of(has[count].graph);
+    }
+}
 static void launch_all(void) {
-    for (int i = 0; i < count; i++) launch(has[i].exec, s);
+    for (int i = first; i < count; i++) launch(has[i].exec, s);
 }
 static double now_ns(void) {
     struct timespec t;
@@ -42,7 +52,7 @@ static double turns(int rounds) {
     for (int round = 0; round < rounds; round++) {
         double start = now_ns();
         launch_all();
-        double took = (now_ns() - start) / count;
+        double took = (now_ns() - start) / (count - first);
         if (took < least) least = took;
         wait_for(s);
     }
@@ -103,6 +113,8 @@ int main(void) {
         int n = 0;
         if (sscanf(line, "%31s %d", word, &n) < 1) continue;
         if (!strcmp(word, "make")) make(n);
+        else if (!strcmp(word, "single")) single(n);
+        else if (!strcmp(word, "last")) first = n ? count - n : 0;
         else if (!strcmp(word, "launch")) { launch_all(); wait_for(s); }
         else if (!strcmp(word, "one")) { launch(has[n].exec, s); wait_for(s); }
         else if (!strcmp(word, "submit")) launch_all();

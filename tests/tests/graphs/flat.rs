@@ -202,6 +202,55 @@ fn a_handle_that_comes_back_gets_an_exec_of_its_own() {
     assert!(retargets[3] > retargets[1] && live == 1, "within the bounds: {retargets:?}, {live} real");
 }
 
+/// At the bound a program goes on with graphs of another class. Execs of the old class that were not launched for long
+/// make way one after the other, so that the new graphs do not all share one exec.
+#[test]
+fn a_class_that_is_used_gets_the_room_of_one_that_is_not() {
+    let mut talk = Talk::start(&[("GPUMEM_GRAPH_CACHE", "8"), ("GPUMEM_GRAPH_IDLE", "100ms")]);
+    talk.tell("make 8").tell("launch");
+    // More than ten times as long as makes an exec idle.
+    std::thread::sleep(Duration::from_millis(1200));
+    talk.tell("single 8").tell("last 8").tell("turns 100");
+    let retargets = talk.counter(RETARGETS);
+    assert_eq!(talk.live(), 8);
+    talk.tell("end");
+    assert_eq!(talk.0.finish().ok().violations(), [""; 0]);
+    assert!(retargets < 500, "{retargets} of 800 launches found no exec of their own");
+}
+
+/// The same below the bound: before one more exec is made, one goes that was not launched for long.
+#[test]
+fn unused_execs_go_before_there_are_more() {
+    let mut talk = Talk::start(&[("GPUMEM_GRAPH_IDLE", "20ms")]);
+    talk.tell("make 8").tell("launch");
+    std::thread::sleep(Duration::from_millis(300));
+    talk.tell("single 8");
+    for handle in 8..16 {
+        talk.tell(&format!("one {handle}"));
+    }
+    let live = talk.live();
+    talk.tell("end");
+    assert_eq!(talk.0.finish().ok().violations(), [""; 0]);
+    assert!(live <= 9, "{live} real execs for 8 graphs that are used");
+}
+
+/// At the bound a program goes on with other graphs of the same class, and no time counts as idle. Its graphs come to
+/// have an exec each, and no longer share one.
+#[test]
+fn graphs_that_are_used_get_the_execs_of_those_that_are_not() {
+    let mut talk = Talk::start(&[("GPUMEM_GRAPH_CACHE", "4"), ("GPUMEM_GRAPH_IDLE", "0")]);
+    talk.tell("make 4").tell("launch").tell("make 4");
+    for turn in 0..240 {
+        talk.tell(&format!("one {}", 4 + turn % 4));
+        // Each launch has a time of its own, by the clock that ticks every four milliseconds.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let retargets = talk.counter(RETARGETS);
+    talk.tell("end");
+    assert_eq!(talk.0.finish().ok().violations(), [""; 0]);
+    assert!(retargets < 180, "{retargets} of 240 launches found no exec of their own");
+}
+
 /// A launch that finds no exec asks a few of those there are, however many these are, and however many handles.
 #[test]
 fn a_launch_without_an_exec_costs_the_same_among_many() {
