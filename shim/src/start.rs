@@ -4,9 +4,8 @@
 use crate::process::threads;
 use crate::shim::Above;
 use crate::shim::Shim;
-use crate::{control, gate, graphs, request, share};
+use crate::{control, gate, request, share};
 use gpumem_wire::kinds::Vendor;
-use std::ops::Range;
 
 /// Records after the real call succeeded; starts the shim if necessary.
 #[inline]
@@ -27,14 +26,6 @@ impl Above for Rooms {
     fn context_exists(&self, shim: &'static Shim) {
         share::begin(shim);
         control::start(shim);
-    }
-
-    fn graph_may_refer_to(&self, shim: &Shim, ranges: &[Range<u64>]) -> bool {
-        graphs::may_refer_to(shim, ranges)
-    }
-
-    fn graph_refers_to(&self, memory: &Range<u64>) -> bool {
-        graphs::refers_to(memory)
     }
 
     fn flush_here(&self, vendor: Vendor) -> u64 {

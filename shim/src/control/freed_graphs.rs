@@ -9,7 +9,7 @@
 mod index;
 mod words;
 
-use crate::graphs::{self, SourceRead};
+use crate::graphs::memory_use::{self, SourceRead};
 use crate::process::clock;
 use crate::shim::Shim;
 use gpumem_wire::counters;
@@ -296,7 +296,7 @@ impl FreedGraphs {
                 words.add(of, node, record);
                 node += 1;
             };
-            match graphs::each_record_of_exec(exec.handle, add) {
+            match memory_use::each_record_of_exec(exec.handle, add) {
                 SourceRead::Whole => read.push((slot, exec)),
                 SourceRead::Busy => {}
                 SourceRead::Unreadable => seen.refers = Refers::NOTHING,

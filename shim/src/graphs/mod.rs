@@ -29,7 +29,7 @@ mod handles;
 pub(crate) mod instantiate;
 pub(crate) mod launch;
 mod library;
-mod memory_use;
+pub(crate) mod memory_use;
 pub(crate) mod nodes;
 mod real;
 mod resident;
@@ -50,7 +50,6 @@ pub(crate) use caches::{
 pub(crate) use handle_arguments::{
     captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload,
 };
-pub(crate) use memory_use::{SourceRead, each_record, each_record_of_exec, exec_refers_to, may_refer_to, refers_to};
 pub(crate) use store::ExecStore;
 
 use crate::process::wiped::{Place, Word};

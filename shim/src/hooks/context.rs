@@ -276,7 +276,7 @@ fn ended(
         gate::note(|shim| match status {
             SUCCESS => {
                 ATTACHED.locked().retain(|&attached| attached != handle);
-                records::context_end::ended(shim, handle, known.context);
+                super::context_end::ended(shim, handle, known.context);
             }
             _ => records::contexts::stays(shim, call.vendor, handle, known),
         });
@@ -307,7 +307,7 @@ pub(crate) unsafe fn release_primary(
 /// Ends the records of a device's primary context, which its last holder has released.
 pub(super) fn primary_gone(call: &Call, device: Device) {
     gone(call, gate::note(|shim| records::contexts::primary_going(shim, call.vendor, device)).unwrap_or_default());
-    gate::note(|shim| records::context_end::greens_ended(shim, device));
+    gate::note(|shim| super::context_end::greens_ended(shim, device));
 }
 
 /// The program resets a primary context, regardless of other holders.
@@ -323,7 +323,7 @@ pub(crate) unsafe fn reset_primary(
     let status = unsafe { real(device) };
     ended(&call, status, going, leaving);
     if status == SUCCESS {
-        gate::note(|shim| records::context_end::greens_ended(shim, device));
+        gate::note(|shim| super::context_end::greens_ended(shim, device));
     }
     status
 }

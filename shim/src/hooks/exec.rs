@@ -9,6 +9,7 @@ use crate::graphs;
 use crate::graphs::ExecStore;
 use crate::graphs::change::{self, InUse, Updated};
 use crate::graphs::launch::{self as launches, RealLaunch};
+use crate::graphs::memory_use;
 use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
 use crate::progress::activity;
@@ -44,7 +45,7 @@ pub(super) fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Exec
 fn look_at(call: &Call, exec: GraphExec, to: StreamArg) {
     guarded::note_launch(call, to.stream, LaunchKind::Graph, &[]);
     if guard::may_be_in_graphs() {
-        guarded::of_launched_graph(call.vendor, |ranges| graphs::exec_refers_to(call.vendor, exec, ranges));
+        guarded::of_launched_graph(call.vendor, |ranges| memory_use::exec_refers_to(call.vendor, exec, ranges));
     }
 }
 

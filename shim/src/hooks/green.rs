@@ -136,7 +136,7 @@ pub(crate) unsafe fn destroy(
     gate::note(|shim| {
         streams.iter().for_each(|&its| records::streams::capture_ended(shim, call.vendor, its, 0, DESTROYED));
         if let (Some(own), Some(going)) = (own, going) {
-            records::context_end::green_ended(shim, known.device, own, going.context);
+            super::context_end::green_ended(shim, known.device, own, going.context);
         }
     });
     if gate::note(|_| backend::of(call.vendor).primary_active(known.device) == Some(false)) == Some(true) {

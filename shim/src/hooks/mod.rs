@@ -30,6 +30,7 @@ mod attributes;
 pub(crate) mod capture;
 pub(crate) mod code;
 pub(crate) mod context;
+mod context_end;
 pub(crate) mod driver_pool;
 pub(crate) mod event;
 pub(crate) mod exec;

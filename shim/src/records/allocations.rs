@@ -9,7 +9,7 @@ use crate::records::registry::allocations::Entry;
 use crate::records::registry::live::Class;
 use crate::records::registry::sites::Made;
 use crate::shim::Shim;
-use crate::{stranded, trace};
+use crate::trace;
 use gpumem_abi::types::{OUT_OF_MEMORY, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Space, Vendor};
@@ -204,10 +204,6 @@ pub(crate) fn failed(shim: &'static Shim, call: &Call, request: &Request, status
 #[inline]
 pub(crate) fn freeing(shim: &Shim, class: Class, addr: u64) -> Option<Entry> {
     let entry = shim.registry.allocations.remove(class, addr);
-    if class == Class::Address {
-        // This memory goes back to the driver at once, whatever the free returns.
-        stranded::freed(shim, addr, || Some((entry?.bytes, entry?.slot)));
-    }
     if trace::on()
         && let Some(entry) = entry
     {
@@ -331,7 +327,6 @@ pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
         }
         ended(shim, entry);
     }
-    stranded::context_ended(shim, context);
 }
 
 /// True if anything belongs to the context.

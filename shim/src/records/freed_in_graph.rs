@@ -9,12 +9,9 @@ use gpumem_wire::kinds::EventKind;
 /// The most events of one process. The counter goes on beyond it.
 const MOST_EVENTS: u64 = 256;
 
-/// Searches all live graphs for memory that is about to be freed and whose record is in this slot.
+/// Records that memory is about to be freed while a live graph refers to it. The memory's record is in this slot.
 #[cold]
-pub(crate) fn look(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
-    if !shim.above.graph_refers_to(&(addr..addr.saturating_add(bytes))) {
-        return;
-    }
+pub(crate) fn found(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
     shim.count(counters::FREED_IN_GRAPH, 1);
     if shim.ledger.counter(counters::FREED_IN_GRAPH) > MOST_EVENTS {
         return;

@@ -3,8 +3,8 @@
 //!
 //! A file uses those below it, from top to bottom:
 //!
-//! * [`context_end`]: the end of a context and all that belongs to it. `reported`: the program's own reports, by
-//!   `gpumem.h`. [`vmm`]: virtual memory. [`shared`]: memory that processes share. [`handles`]: the graph cache.
+//! * `reported`: the program's own reports, by `gpumem.h`. [`vmm`]: virtual memory. [`shared`]: memory that processes
+//!   share. [`handles`]: the graph cache.
 //! * [`parking`]: device memory that another process moves to the host.
 //! * [`code`] and [`events`]: records of allocations without memory of their own.
 //! * [`allocations`], [`blocks`], [`graphs`] and [`execs`], [`streams`], [`pooled`], [`driver_memory`],
@@ -18,7 +18,6 @@
 pub(crate) mod allocations;
 pub(crate) mod blocks;
 pub(crate) mod code;
-pub(crate) mod context_end;
 pub(crate) mod contexts;
 pub(crate) mod driver_memory;
 pub(crate) mod driver_pools;

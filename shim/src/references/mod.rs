@@ -20,7 +20,7 @@ mod known;
 mod targets;
 mod tokens;
 
-use crate::graphs;
+use crate::graphs::memory_use;
 use crate::pool;
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
@@ -150,7 +150,7 @@ fn search(shim: &'static Shim, limit: &mut Limit) -> References {
     let targets = Targets::of(shim);
     let (host, mut seen) = counted::count(shim, &targets, &patterns, limit);
     let host_ns = clock::precise_ns() - start;
-    let unread = graphs::each_record(shim, |record| {
+    let unread = memory_use::each_record(shim, |record| {
         for word in record.windows(8).filter_map(|bytes| bytes.first_chunk()) {
             if let Some(index) = targets.find(u64::from_le_bytes(*word)) {
                 seen[index].add(Place::Graph, 1);

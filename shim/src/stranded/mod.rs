@@ -1,18 +1,13 @@
 //! Stranded growth: call sites that keep asking for a little more while their older blocks stay allocated and unused.
 //!
-//! A file uses those below it, from top to bottom. The shim has the state and knows no file above it:
+//! A file uses those below it, from top to bottom:
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | watch.rs | one allocation, from the request to the answer |
 //! | mod.rs | functions for hooks, and the action on a site (`GPUMEM_STRANDED`) |
 //! | safe.rs | check that no graph needs what a refusal would free |
-//! | state.rs | all state of stranded growth |
-//! | uses.rs | the site's blocks that work still uses |
-//! | sites.rs | call sites and refused requests |
-//! | series.rs | the shape of creeping growth |
-//! | phase.rs | check that a thread is in the middle of a computation |
-//! | programs.rs | programs that are known to free and retry |
+//! | [`state`] | what is known of call sites: a part of the shim, which knows none of these files |
 //!
 //! No vendor is known here, and no driver is called. A hook that allocates wraps its call in [`watched`], or asks a
 //! [`Watch`] if it has further choices. These call the following functions, inside bookkeeping, and others may call
@@ -36,29 +31,24 @@
 //! this has to hold:
 //!
 //! * The site strands more than it asks for.
-//! * The program retries: `GPUMEM_STRANDED_RETRIES=1`, or see [`programs`], or this very site did before.
+//! * The program retries: `GPUMEM_STRANDED_RETRIES=1`, or see [`state::programs`], or this very site did before.
 //! * Stacks are taken, and the site's blocks are scratch: requested in the middle of a computation, as this one is.
 //! * Nothing captures, and no live graph may refer to a block of the same allocator ([`safe`]).
 //! * No earlier refusal is still waiting for its thread's next request. A refusal that frees nothing was the site's
 //!   last.
 
-mod phase;
-pub(crate) mod programs;
 mod safe;
-mod series;
-mod sites;
 pub(crate) mod state;
-mod uses;
 mod watch;
 
-pub(crate) use phase::{inside, submitted, synced};
-pub(crate) use safe::{frames_of, is_live, is_runtime};
-pub(crate) use sites::Asker;
-pub(crate) use uses::{may_matter, watch_all, watching, word};
+pub(crate) use safe::is_live;
+pub(crate) use state::phase::{inside, submitted, synced};
+pub(crate) use state::uses::{may_matter, watch_all, watching, word};
 pub(crate) use watch::{Watch, watched};
 
 use crate::call::Call;
 use crate::gate;
+use crate::graphs::memory_use;
 use crate::process::clock;
 use crate::records::registry::sites::Made;
 use crate::records::{contexts, freed_in_graph};
@@ -68,8 +58,9 @@ use gpumem_wire::kinds::{EventKind, Severity, Vendor};
 use gpumem_wire::layout::{ContextRef, StackRef};
 use gpumem_wire::settings::Stranded as Mode;
 use gpumem_wire::units;
-use series::Older;
-use sites::{Asking, Key, Report, StrandedSites};
+use state::phase;
+use state::series::Older;
+use state::sites::{Asker, Asking, Key, Report, SiteState, StrandedSites};
 use std::sync::atomic::Ordering::*;
 
 /// Smaller allocations are not examined, bytes.
@@ -179,8 +170,10 @@ pub(crate) fn freed(shim: &Shim, addr: u64, memory: impl FnOnce() -> Option<(u64
 
 #[cold]
 fn known_freed(shim: &Shim, addr: u64, memory: Option<(u64, u32)>) -> bool {
-    if let Some((bytes, slot)) = memory.filter(|_| shim.settings.freed_in_graph) {
-        freed_in_graph::look(shim, addr, bytes, slot);
+    if let Some((bytes, slot)) = memory.filter(|_| shim.settings.freed_in_graph)
+        && memory_use::refers_to(&(addr..addr.saturating_add(bytes)))
+    {
+        freed_in_graph::found(shim, addr, bytes, slot);
     }
     let tid = shim.tid();
     with_sites(shim, |sites| {
@@ -207,7 +200,7 @@ pub(crate) fn is_pool_growth(shim: &Shim, asker: &Asker, bytes: u64) -> bool {
     if !phase::inside() || !bytes.is_multiple_of(ROUNDED) {
         return false;
     }
-    shim.stranded.sites().of(asker).is_none_or(sites::SiteState::is_scratch)
+    shim.stranded.sites().of(asker).is_none_or(SiteState::is_scratch)
 }
 
 /// Marks the site that strands most. Its next request is refused, if that is safe then.
@@ -331,6 +324,6 @@ fn in_vain(shim: &Shim, key: Key) {
     });
 }
 
-fn asker_of(key: Key, known: &sites::SiteState) -> Asker {
+fn asker_of(key: Key, known: &SiteState) -> Asker {
     Asker { stack: known.stack, pc: known.pc, context: key.1, tid: 0 }
 }

@@ -4,7 +4,9 @@
 //! all blocks that the same function has requested from the runtime, however small. Only blocks of sites that are known
 //! not to be scratch are left out, because the program's working memory is not in a cache.
 
-use super::sites::Asker;
+use super::state::sites::Asker;
+use crate::graphs::memory_use;
+use crate::records::site_text::{frames_of, is_runtime};
 use crate::shim::Shim;
 use crate::stacks::modules;
 use gpumem_wire::counters;
@@ -12,9 +14,6 @@ use gpumem_wire::kinds::{Mode, Space};
 use gpumem_wire::layout::{AllocSlot, Sealed, StackRef};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
-
-/// Number of frames searched for the program's own.
-const INNERMOST: usize = 8;
 
 /// True if more than recording is allowed.
 pub(super) fn may_change(shim: &Shim) -> bool {
@@ -28,23 +27,13 @@ pub(super) fn caller(shim: &Shim, stack: StackRef) -> Option<u64> {
     frames_of(shim, stack).into_iter().find(own)
 }
 
-/// Returns the innermost return addresses of a stack.
-pub(crate) fn frames_of(shim: &Shim, stack: StackRef) -> Vec<u64> {
-    let slot = stack.checked_sub(1).and_then(|slot| shim.ledger.stacks.read(slot));
-    let frame = |index| shim.ledger.frames.at(index).load(std::sync::atomic::Ordering::Relaxed);
-    slot.map_or_else(Vec::new, |slot| {
-        let first = slot.first_frame as usize;
-        (first..first + (slot.frames as usize).min(INNERMOST)).map(frame).collect()
-    })
-}
-
 /// True if a live graph may refer to a block of the site's allocator.
 pub(super) fn graph_needs(shim: &Shim, site: &Asker) -> bool {
     if shim.registry.graphs.len() + shim.registry.execs.len() == 0 {
         return false;
     }
     match blocks_beside(shim, site) {
-        Some(ranges) => shim.above.graph_may_refer_to(shim, &ranges),
+        Some(ranges) => memory_use::may_refer_to(shim, &ranges),
         None => true,
     }
 }
@@ -78,12 +67,4 @@ fn blocks_beside(shim: &Shim, site: &Asker) -> Option<Vec<Range<u64>>> {
 /// True if a slot's allocation is live.
 pub(crate) fn is_live(slot: &AllocSlot) -> bool {
     slot.check != 0 && slot.check == slot.seal()
-}
-
-/// True for a runtime or the driver: the program's own frame is the one that calls them.
-pub(crate) fn is_runtime(path: &[u8]) -> bool {
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    [&b"libcudart.so"[..], b"libcuda.so", b"libamdhip64.so", b"libgpumem.so"]
-        .iter()
-        .any(|known| name.starts_with(known))
 }

@@ -1,6 +1,7 @@
 //! One allocation, from the request to the answer.
 
-use super::{Asker, SMALLEST, Verdict};
+use super::state::sites::Asker;
+use super::{SMALLEST, Verdict};
 use crate::call::Call;
 use crate::gate;
 use crate::records;

@@ -104,8 +104,8 @@ const STATICS: &[(&str, &[&str], Why)] = &[
     ("share/wake.rs", &["ASKED_NS"], OnceOnly),
     ("stacks/modules.rs", &["SERIALS", "SNAPSHOTS"], OwnCopy),
     ("stacks/rules.rs", &["CACHE", "GENERATION"], OwnCopy),
-    ("stranded/phase.rs", &["WORK"], OfTheDevice),
-    ("stranded/uses.rs", &["ALL", "FROM", "TO"], OfTheDevice),
+    ("stranded/state/phase.rs", &["WORK"], OfTheDevice),
+    ("stranded/state/uses.rs", &["ALL", "FROM", "TO"], OfTheDevice),
 ];
 
 /// Finds the statics of a file without its tests, in functions and macros too.

@@ -4,6 +4,7 @@ use super::report::{self, Where, Writes};
 use super::{Freed, Guard, is_on, zones};
 use crate::backend::reader::Mismatch;
 use crate::call::Call;
+use crate::graphs::memory_use;
 use crate::pool::block::{Block, WATCHED};
 use crate::pool::claims::{self, Claim};
 use crate::pool::context_pool::{ContextPool, Job};
@@ -124,7 +125,7 @@ impl Guard {
             return false;
         }
         gate::note(|shim| {
-            let in_graph = shim.above.graph_refers_to(&(addr..addr + asked));
+            let in_graph = memory_use::refers_to(&(addr..addr + asked));
             IN_GRAPHS.fetch_or(in_graph, Relaxed);
             let (record, time_ns) = (record(shim, block), clock::precise_ns());
             let freed = Freed { block, asked, record, stack: asker.0, time_ns, in_graph, told: false };

@@ -1,12 +1,27 @@
-//! State of stranded growth.
+//! State of stranded growth. It is passive: nothing here knows the shim, and only the files of [`super`] change it. A file
+//! uses those below it, from top to bottom:
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | uses.rs | the site's blocks that work still uses |
+//! | sites.rs | call sites and refused requests |
+//! | series.rs | the shape of creeping growth |
+//! | phase.rs | check that a thread is in the middle of a computation |
+//! | programs.rs | programs that are known to free and retry |
 
-use super::programs::Programs;
-use super::sites::{StrandedSites, Watched};
-use super::uses::Uses;
+pub(super) mod phase;
+pub(super) mod programs;
+pub(super) mod series;
+pub(super) mod sites;
+pub(super) mod uses;
+
 use crate::process::lock::lock;
 use gpumem_wire::settings::{Settings, Stranded as Mode};
+use programs::Programs;
+use sites::{StrandedSites, Watched};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::*};
+use uses::Uses;
 
 /// Number of places for marks of addresses.
 const MARKS: usize = 4096;

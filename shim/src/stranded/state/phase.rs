@@ -19,7 +19,7 @@ pub(crate) fn submitted() {
 
 /// Notes that the device is given work, or may be: HIP's launches are not seen.
 #[inline(always)]
-pub(super) fn work() {
+pub(in crate::stranded) fn work() {
     // Only the first launch after an allocation writes the word that all threads read.
     if !WORK.load(Relaxed) {
         WORK.store(true, Relaxed);
@@ -27,7 +27,7 @@ pub(super) fn work() {
 }
 
 /// Returns true if a kernel was launched since the last call.
-pub(super) fn worked() -> bool {
+pub(in crate::stranded) fn worked() -> bool {
     WORK.swap(false, Relaxed)
 }
 

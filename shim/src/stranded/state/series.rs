@@ -25,7 +25,7 @@ pub(super) struct SeriesBlock {
 
 /// The older blocks of a series: all but the requested one, or but the largest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Older {
+pub(in crate::stranded) struct Older {
     pub blocks: usize,
     pub bytes: u64,
     /// Number of creeping steps among them, including the step to the newest block.

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use site::SiteChange;
 use std::ops::Range;
 
-pub(super) use site::{Report, SiteState};
+pub(in crate::stranded) use site::{Report, SiteState};
 
 /// Maximum number of call sites. Sites that hold nothing are dropped first.
 const SITES: usize = 512;
@@ -25,7 +25,7 @@ const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 /// A call site: its stack, or the caller's return address if no stacks are taken.
 pub(super) type Site = u64;
 /// A call site in a context: memory is per context.
-pub(super) type Key = (Site, ContextRef);
+pub(in crate::stranded) type Key = (Site, ContextRef);
 
 /// The source of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ struct Refusal {
 
 /// Classification of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asking {
+pub(in crate::stranded) enum Asking {
     /// An ordinary request.
     Plain,
     /// The second try of a request that failed. `inside`: the first try was made in the middle of a computation. The
@@ -76,7 +76,7 @@ pub(super) enum Asking {
 
 /// All sites of a process.
 #[derive(Debug, Default)]
-pub(super) struct StrandedSites {
+pub(in crate::stranded) struct StrandedSites {
     known: FxHashMap<Key, SiteState>,
     /// Size and site of each block, by address.
     blocks: FxHashMap<u64, (u64, Key)>,
@@ -108,16 +108,16 @@ impl StrandedSites {
     }
 
     /// Notes that the device was given work since the last block was made. So an earlier block may be unused.
-    pub(super) fn work_given(&mut self) {
+    pub(crate) fn work_given(&mut self) {
         self.work += 1;
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<&SiteState> {
+    pub(crate) fn get(&self, key: Key) -> Option<&SiteState> {
         self.known.get(&key)
     }
 
     /// Marks this site: the user wants its next request refused.
-    pub(super) fn mark(&mut self, key: Key) {
+    pub(crate) fn mark(&mut self, key: Key) {
         if let Some(known) = self.known.get_mut(&key) {
             known.marked = true;
             self.any_marked = true;
@@ -125,22 +125,22 @@ impl StrandedSites {
     }
 
     /// Returns the asker's site, if known.
-    pub(super) fn of(&self, asker: &Asker) -> Option<&SiteState> {
+    pub(crate) fn of(&self, asker: &Asker) -> Option<&SiteState> {
         self.known.get(&self.key(asker))
     }
 
     /// True if the program freed memory and asked again when a request of this call stack failed.
-    pub(super) fn retries(&self, stack: StackRef) -> bool {
+    pub(crate) fn retries(&self, stack: StackRef) -> bool {
         self.known.values().any(|known| known.retries && known.stack == stack)
     }
 
     /// Returns the number of failed requests without a following request.
-    pub(super) fn refusals(&self) -> usize {
+    pub(crate) fn refusals(&self) -> usize {
         self.refusals.len()
     }
 
     /// Settles a thread's last request, if that failed, by its new request; returns the new request's classification.
-    pub(super) fn settled(&mut self, asker: &Asker, bytes: u64) -> Asking {
+    pub(crate) fn settled(&mut self, asker: &Asker, bytes: u64) -> Asking {
         if let Some(index) = self.refusals.iter().position(|refusal| refusal.tid == asker.tid) {
             let refusal = self.refusals.swap_remove(index);
             let same = refusal.bytes == bytes && refusal.key.1 == asker.context;
@@ -165,7 +165,7 @@ impl StrandedSites {
     }
 
     /// Classifies a thread's request for a block that the driver would have to make.
-    pub(super) fn asked(&mut self, asker: &Asker, bytes: u64) -> Asking {
+    pub(crate) fn asked(&mut self, asker: &Asker, bytes: u64) -> Asking {
         let settled = self.settled(asker, bytes);
         if settled != Asking::Plain {
             return settled;
@@ -182,7 +182,7 @@ impl StrandedSites {
     }
 
     /// Notes that a request is refused, by us or by the driver.
-    pub(super) fn refused(&mut self, asker: &Asker, bytes: u64, ours: bool, inside: bool) {
+    pub(crate) fn refused(&mut self, asker: &Asker, bytes: u64, ours: bool, inside: bool) {
         let key = self.key(asker);
         self.refusals.retain(|refusal| refusal.tid != asker.tid);
         if self.refusals.len() == REFUSALS {
@@ -196,7 +196,7 @@ impl StrandedSites {
 
     /// Ends refusals whose time is over. Returns the sites of our own refusals among them, which were in vain. Called
     /// after each change.
-    pub(super) fn expired(&mut self, now_ns: u64) -> Vec<Key> {
+    pub(crate) fn expired(&mut self, now_ns: u64) -> Vec<Key> {
         let mut in_vain = Vec::new();
         self.refusals.retain_mut(|refusal| {
             if refusal.until_ns == 0 {
@@ -217,18 +217,18 @@ impl StrandedSites {
     }
 
     /// True if a refusal of this site waits for its thread's next request.
-    pub(super) fn waits(&self, key: Key) -> bool {
+    pub(crate) fn waits(&self, key: Key) -> bool {
         self.refusals.iter().any(|refusal| refusal.key == key)
     }
 
     /// True if a refusal of ours waits for this thread's next request. Then what the thread frees goes back to the
     /// driver.
-    pub(super) fn pressed(&self, tid: u32) -> bool {
+    pub(crate) fn pressed(&self, tid: u32) -> bool {
         self.refusals.iter().any(|refusal| refusal.ours && refusal.tid == tid)
     }
 
     /// Notes a new block. Returns true if it is known from now on, and a report for the user, if one is due.
-    pub(super) fn made(
+    pub(crate) fn made(
         &mut self,
         asker: &Asker,
         addr: u64,
@@ -271,7 +271,7 @@ impl StrandedSites {
     }
 
     /// Removes a block before its free. Returns true if it was known.
-    pub(super) fn freed(&mut self, addr: u64) -> bool {
+    pub(crate) fn freed(&mut self, addr: u64) -> bool {
         let Some((bytes, key)) = self.blocks.remove(&addr) else { return false };
         for refusal in self.refusals.iter_mut().filter(|refusal| refusal.key == key) {
             refusal.freed += bytes;
@@ -292,7 +292,7 @@ impl StrandedSites {
     }
 
     /// Notes uses of blocks by work, as addresses and times.
-    pub(super) fn used(&mut self, uses: &[(u64, u64)]) {
+    pub(crate) fn used(&mut self, uses: &[(u64, u64)]) {
         let mut keys = FxHashSet::default();
         for &(addr, used_ns) in uses {
             let Some(&(_, key)) = self.blocks.get(&addr) else { continue };
@@ -306,7 +306,7 @@ impl StrandedSites {
     }
 
     /// Counts all watched blocks as changed from now on.
-    pub(super) fn watch_all(&mut self) {
+    pub(crate) fn watch_all(&mut self) {
         self.changed = Some(Watched::All(Vec::new()));
     }
 
@@ -320,7 +320,7 @@ impl StrandedSites {
 
     /// Returns how the blocks of all watched sites have changed since the last call.
     #[inline]
-    pub(super) fn newly_watched(&mut self) -> Option<Watched> {
+    pub(crate) fn newly_watched(&mut self) -> Option<Watched> {
         if self.changed.is_some() { self.watched_now() } else { None }
     }
 
@@ -349,19 +349,19 @@ impl StrandedSites {
     }
 
     /// Returns the site that strands most, of those that may still be pressed.
-    pub(super) fn worst(&self) -> Option<(Key, &SiteState)> {
+    pub(crate) fn worst(&self) -> Option<(Key, &SiteState)> {
         let may = self.known.iter().filter(|(_, known)| known.stranded.0 > 0 && !known.barred);
         may.max_by_key(|(_, known)| known.stranded.0).map(|(&key, known)| (key, known))
     }
 
     /// Returns the stacks of blocks that are not scratch.
-    pub(super) fn kept(&self) -> FxHashSet<StackRef> {
+    pub(crate) fn kept(&self) -> FxHashSet<StackRef> {
         let kept = self.known.values().filter(|known| known.stack != 0 && !known.is_scratch());
         kept.map(|known| known.stack).collect()
     }
 
     /// Removes everything that belonged to an ended context.
-    pub(super) fn end_context(&mut self, context: ContextRef) -> Vec<u64> {
+    pub(crate) fn end_context(&mut self, context: ContextRef) -> Vec<u64> {
         let gone = |key: &Key| key.1 == context;
         let addresses = self.blocks.iter().filter(|(_, (_, key))| gone(key)).map(|(&addr, _)| addr).collect();
         self.blocks.retain(|_, (_, key)| !gone(key));

@@ -21,23 +21,49 @@ pub const HOUSE: House = House {
         &[("references", &["references"])],
         // The only place where pool and graphs meet.
         &[("request", &["request"])],
-        &[("pool", &["pool"]), ("graphs", &["graphs"])],
+        &[("pool", &["pool"])],
+        // What is done about memory that call sites strand.
+        &[("stranded", &["stranded"])],
+        // What graphs refer to.
+        &[("memory_use", &["graphs::memory_use"])],
+        &[("graphs", &["graphs"])],
         // Asking the processes that share the card.
         &[("share", &["share"])],
         // What the device has done.
         &[("progress", &["progress"])],
-        // What is recorded, whether anything is, and what is done about memory that call sites strand.
-        &[("records", &["records", "stranded", "trace", "shim", "gate", "call", "in_force", "trust", "newer"])],
-        // What is live: the passive maps of the records.
+        // What is recorded, and whether anything is.
+        &[("records", &["records", "trace", "shim", "gate", "call", "in_force", "trust", "newer"])],
+        // What is live: the passive maps of the records. What is known of call sites that strand memory.
         // The processes that this one shares a limit with.
-        &[("registry", &["records::registry"]), ("group", &["group"])],
+        &[("registry", &["records::registry"]), ("sites", &["stranded::state"]), ("group", &["group"])],
         &[("ledger", &["ledger"]), ("stacks", &["stacks"])],
         // The real libraries.
         &[("backend", &["backend"])],
         // What a process is to us.
         &[("process", &["process"])],
     ],
-    // What a call means is known to its hook. Of the rooms below doors know how the shim starts, whether it acts (the
-    // records), and whose real functions there are.
-    narrow: &[("doors", &["hooks", "start", "records", "stacks", "backend", "process"])],
+    narrow: &[
+        // What a call means is known to its hook. Of the rooms below doors know how the shim starts, whether it acts
+        // (the records), and whose real functions there are.
+        ("doors", &["hooks", "start", "records", "stacks", "backend", "process"]),
+        // Of graphs the pool knows what they refer to.
+        (
+            "pool",
+            &[
+                "stranded",
+                "memory_use",
+                "share",
+                "progress",
+                "records",
+                "registry",
+                "sites",
+                "group",
+                "backend",
+                "ledger",
+                "process",
+            ],
+        ),
+        // No driver is called.
+        ("stranded", &["memory_use", "records", "registry", "sites", "ledger", "stacks", "process"]),
+    ],
 };

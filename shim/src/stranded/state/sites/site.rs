@@ -1,6 +1,6 @@
 //! One call site: the blocks it holds and strands, and its report for the user.
 
-use crate::stranded::series::{SeriesBlock, older};
+use crate::stranded::state::series::{SeriesBlock, older};
 use gpumem_wire::layout::StackRef;
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(in crate::stranded) struct SiteState {
     pub stack: StackRef,
     pub pc: u64,
     /// Live blocks, in the order in which they were made.
-    pub blocks: Vec<SeriesBlock>,
+    pub(super) blocks: Vec<SeriesBlock>,
     /// True if the site strands memory, or did once.
     pub strands: bool,
     /// Bytes and blocks that it strands now.
@@ -37,7 +37,7 @@ pub(in crate::stranded) struct SiteState {
 
 impl SiteState {
     /// True if the site's blocks are scratch, and not the program's working memory.
-    pub(in crate::stranded) fn is_scratch(&self) -> bool {
+    pub(crate) fn is_scratch(&self) -> bool {
         self.inside > 0 && self.inside >= SCRATCH * self.outside
     }
 
