@@ -145,11 +145,12 @@ fn mapper(dir: &Path) -> std::path::PathBuf {
     program
 }
 
-fn mapping(program: &Path, file: &Path, mappings: u64, preload: Option<(&Path, &Path)>) -> Sleeper {
+/// A process whose ledger would lie in `dir`.
+fn mapping(program: &Path, dir: &Path, file: &Path, mappings: u64, library: Option<&Path>) -> Sleeper {
     let mut command = Command::new(program);
-    command.arg(file).arg(mappings.to_string()).stdout(Stdio::piped()).env_remove("GPUMEM_DIR");
-    if let Some((library, dir)) = preload {
-        command.env("LD_PRELOAD", library).env("GPUMEM_DIR", dir);
+    command.arg(file).arg(mappings.to_string()).stdout(Stdio::piped()).env("GPUMEM_DIR", dir);
+    if let Some(library) = library {
+        command.env("LD_PRELOAD", library);
     }
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
@@ -158,20 +159,40 @@ fn mapping(program: &Path, file: &Path, mappings: u64, preload: Option<(&Path, &
     Sleeper(child)
 }
 
+/// A file whose path is as long as one may be.
+fn deep_file(dir: &Path) -> std::path::PathBuf {
+    let deep = dir.join(["d".repeat(250).as_str(); 13].join("/"));
+    std::fs::create_dir_all(&deep).unwrap();
+    let file = deep.join("f".repeat(250));
+    File::create(&file).unwrap().set_len(4096).unwrap();
+    file
+}
+
+#[test]
+fn a_process_with_a_ledger_is_found_without_its_mappings() {
+    let (elsewhere, files) = (dir(), tempfile::tempdir().unwrap());
+    let (program, file) = (mapper(files.path()), deep_file(files.path()));
+    let many = mapping(&program, elsewhere.path(), &file, 60_000, None);
+    elsewhere.put(many.id(), demo(many.id()));
+    let mut command = gpumem();
+    command.args(["ps", "--json"]).env_remove("GPUMEM_DIR");
+    let report: serde_json::Value = serde_json::from_str(&answer(command).out).unwrap();
+    let rows = report["processes"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["pid"] == many.id().pid && row["status"] == "running"), "{report:#}");
+    assert!(!report["warnings"].to_string().contains("mappings of"), "{report:#}");
+}
+
 #[test]
 fn mappings_without_number_are_looked_at_in_bounds() {
     let (dir, files) = (dir(), tempfile::tempdir().unwrap());
     let program = mapper(files.path());
-    let deep = files.path().join(["d".repeat(250).as_str(); 13].join("/"));
-    std::fs::create_dir_all(&deep).unwrap();
-    let file = deep.join("f".repeat(250));
-    File::create(&file).unwrap().set_len(4096).unwrap();
-    let hostile: Vec<_> = (0..4).map(|_| mapping(&program, &file, 60_000, None)).collect();
+    let file = deep_file(files.path());
+    let hostile: Vec<_> = (0..4).map(|_| mapping(&program, dir.path(), &file, 60_000, None)).collect();
     // One with the library and many mappings, whose paths are as they usually are.
     let library = library(files.path());
     let short = files.path().join("short");
     File::create(&short).unwrap().set_len(4096).unwrap();
-    let honest = mapping(&program, &short, 15_000, Some((&library, dir.path())));
+    let honest = mapping(&program, dir.path(), &short, 15_000, Some(&library));
     let mut last = serde_json::Value::Null;
     // A machine with much to do may not get to it in time.
     let is_found = (0..10).any(|_| {

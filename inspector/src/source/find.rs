@@ -6,8 +6,8 @@ use super::folder::{FileIdentity, Folder};
 use super::liveness::{Life, Status, sees_all_namespaces};
 use super::maps;
 use super::open::{self, Owner};
+use super::presence::Presence;
 use super::process::{Mapped, Process, Users};
-use super::seen::{LastLink, Seen};
 use super::world::World;
 use crate::failure::{Failure, plain};
 use gpumem_wire::layout::{TableKind, VERSION};
@@ -260,38 +260,25 @@ impl Survey {
     /// Adds a process that has the shim, with its ledger if no directory showed it. False if the process has too many
     /// mappings to tell.
     fn look_at(&mut self, world: &World, process: &Process, most: u64, time: Duration, known: &mut KnownFiles) -> bool {
-        let Ok((mapped, whole)) = process.mapped_within(world, most, time) else { return true };
-        if !mapped.shim {
-            return whole;
-        }
-        let expected = match process.ledger_path(world) {
-            Ok(path) => path,
-            Err(error) => {
-                let why = plain(&error);
-                self.warnings.push(format!("pid {}: its environment cannot be read: {why}", process.pid));
-                return true;
-            }
-        };
-        if world.narrow && !same_dir(&expected, &world.own_dir) {
-            return true;
-        }
-        match Seen::named(&expected, LastLink::Keep) {
+        match Presence::of(world, process, most, time) {
+            Presence::None => {}
+            Presence::Unclear => return false,
             // A directory may have been searched already: as this user's own, or through another process.
-            Ok(seen) if !known.insert(seen.identity()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                // The warning names which of the other files are mapped.
-                if !whole && most < maps::MOST {
-                    return false;
-                }
+            Presence::Ledger(_, Some(seen)) if !known.insert(seen.identity()) => {}
+            // Report a file that cannot be looked up like one that cannot be opened.
+            Presence::Ledger(path, _) => {
+                let file = open::file(&path, Owner::Only(process.users));
+                self.add(world, path, file, process.pid, Some(process), None);
+            }
+            Presence::NoLedger(mapped, expected) => {
                 self.budget.pay(FOUND_BYTES);
                 let (pid, process) = (process.pid, Some(process.clone()));
                 let what = LedgerFile::NoLedger { mapped, expected };
                 self.found.push(FoundProcess { pid, process, what, at: None });
             }
-            // Report a file that cannot be looked up like one that cannot be opened.
-            Ok(_) | Err(_) => {
-                let file = open::file(&expected, Owner::Only(process.users));
-                self.add(world, expected, file, process.pid, Some(process), None);
+            Presence::Hidden(error) => {
+                let why = plain(&error);
+                self.warnings.push(format!("pid {}: its environment cannot be read: {why}", process.pid));
             }
         }
         true
@@ -379,12 +366,6 @@ impl Survey {
 fn not_its_own(path: &Path, process: &Process, owner: u32) -> String {
     let (pid, user, path) = (process.pid, process.uid, path.display());
     format!("{path} is named after pid {pid} of user {user}, but belongs to user {owner}: it is ignored")
-}
-
-/// True if the file lies in this directory, by whatever path.
-fn same_dir(file: &Path, dir: &Path) -> bool {
-    let id = |path: &Path| Seen::named(path, LastLink::Follow).ok().map(|seen| seen.identity());
-    file.parent().and_then(id).is_some_and(|parent| Some(parent) == id(dir))
 }
 
 /// Returns the users whose files are trusted in a directory: this user. For root: the users of the process that the

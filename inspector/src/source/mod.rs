@@ -6,6 +6,7 @@
 //! * [`standing`]: tells if a process is stopped, traced, or more privileged than its user.
 //! * [`folder`]: a directory of ledgers, held open.
 //! * [`budget`]: limits of a survey. [`maps`]: the mappings of a process.
+//! * [`presence`]: tells if a process has the shim, by its ledger or its mappings.
 //! * [`seen`]: a file that was looked up and not opened.
 //! * [`open`]: a file to a snapshot: only regular files, of trusted users.
 //! * [`find`]: every ledger and every process with the shim.
@@ -25,6 +26,7 @@ pub(crate) mod liveness;
 pub(crate) mod maps;
 pub(crate) mod nvml;
 pub(crate) mod open;
+mod presence;
 pub(crate) mod process;
 pub(crate) mod recording;
 pub(crate) mod seen;

@@ -1,0 +1,60 @@
+//! Tells if a process has the shim: by its ledger, which its environment leads to, or by the mapped library.
+
+use super::maps;
+use super::process::{Mapped, Process};
+use super::seen::{LastLink, Seen};
+use super::world::World;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a process shows of the shim.
+pub(super) enum Presence {
+    /// It has no shim, or may not be looked at.
+    None,
+    /// It has too many mappings to tell.
+    Unclear,
+    /// The path of its ledger, and the file if it can be looked up.
+    Ledger(PathBuf, Option<Seen>),
+    /// The shim is mapped, and there is no ledger at the expected path.
+    NoLedger(Mapped, PathBuf),
+    /// The shim is mapped, and its environment cannot be read.
+    Hidden(io::Error),
+}
+
+impl Presence {
+    /// Looks for the ledger first: a large program has thousands of mappings, of which `most` bytes are read in `time`.
+    pub(super) fn of(world: &World, process: &Process, most: u64, time: Duration) -> Self {
+        let expected = process.ledger_path(world);
+        if let Ok(path) = &expected {
+            if world.narrow && !is_in(path, &world.own_dir) {
+                return Self::None;
+            }
+            if let Ok(seen) = Seen::named(path, LastLink::Keep)
+                && process.users().believe(seen.owner())
+            {
+                return Self::Ledger(path.clone(), Some(seen));
+            }
+        }
+        let Ok((mapped, whole)) = process.mapped_within(world, most, time) else { return Self::None };
+        if !mapped.shim {
+            return if whole { Self::None } else { Self::Unclear };
+        }
+        let path = match expected {
+            Ok(path) => path,
+            Err(error) => return Self::Hidden(error),
+        };
+        match Seen::named(&path, LastLink::Keep) {
+            // The rest of the mappings names the driver or a tool.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !whole && most < maps::MOST => Self::Unclear,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::NoLedger(mapped, path),
+            seen => Self::Ledger(path, seen.ok()),
+        }
+    }
+}
+
+/// True if the file lies in this directory, by whatever path.
+fn is_in(file: &Path, dir: &Path) -> bool {
+    let id = |path: &Path| Seen::named(path, LastLink::Follow).ok().map(|seen| seen.identity());
+    file.parent().and_then(id).is_some_and(|parent| Some(parent) == id(dir))
+}
