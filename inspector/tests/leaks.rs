@@ -2,10 +2,11 @@
 
 mod common;
 use common::growth::{Row, dumped, leaking, leaking_at, mark, report_parts, sampled, torch};
+use common::opens::Opens;
 use common::*;
 use gpumem_inspector::compose::Composer;
 use gpumem_wire::kinds::{AllocKind, GrowthKind};
-use gpumem_wire::layout::{AllocSlot, ExecSlot, StackSlot};
+use gpumem_wire::layout::{AllocSlot, CodeSlot, ExecSlot, PythonFrame, StackSlot};
 use serde_json::Value;
 
 /// The file of a ledger of this test's process.
@@ -414,6 +415,25 @@ fn a_segment_of_pytorch_is_called_that() {
     assert!(said["suspects"][0]["caveat"].as_str().unwrap().contains("PyTorch's own allocator"), "{said:#}");
     assert_eq!(said["suspects"][0]["stack"].as_array().unwrap().len(), 2);
     assert!(dir.ok(&["leaks", &file]).contains("  but    a segment of PyTorch's own allocator"));
+}
+
+#[test]
+fn a_line_of_python_is_judged_without_opening_libraries() {
+    let (dir, libraries) = (dir(), tempfile::tempdir().unwrap());
+    let library = libraries.path().join("libc10_cuda.so");
+    std::fs::copy(std::env::current_exe().unwrap(), &library).unwrap();
+    let line = PythonFrame { code: 0, line: 7, entry: true }.word();
+    let mut ledger = leaking_at(me(), 60, &[CUDA + 0x10, line]);
+    module(&mut ledger, library.to_str().unwrap(), CUDA, 0x10_0000, CUDA);
+    let (name, file) = (ledger.text("train"), ledger.text("/home/me/train.py"));
+    ledger.slots([CodeSlot { name, file, first_line: 1, ..Default::default() }]);
+    let file = put(&dir, ledger);
+    let opens = Opens::of(libraries.path());
+    let said = dir.ok(&["leaks", &file]);
+    assert!(said.contains("train.py:7") && said.contains("  but    a segment of PyTorch's own allocator"), "{said}");
+    assert!(opens.names().is_empty());
+    dir.ok(&["leaks", &file, "--stacks"]);
+    assert_eq!(opens.names().len(), 1, "a stack has names of functions");
 }
 
 #[test]

@@ -95,6 +95,12 @@ impl Ledger {
         frames::shown(self, stack)
     }
 
+    /// Returns the files that the native frames of a stack belong to. No file is opened.
+    pub(crate) fn modules(&self, stack: StackRef) -> impl Iterator<Item = &str> {
+        let frames = self.snapshot.stacks.get(&stack).map_or(&[][..], |stack| self.snapshot.frames(stack));
+        frames.iter().filter_map(|&address| self.symbols.module(address))
+    }
+
     /// Returns a frame in words, `depth` steps outwards from a stack's call site. An inlined function is a step too.
     pub(crate) fn step(&self, stack: StackRef, depth: usize) -> Option<Rc<str>> {
         frames::step(self, stack, depth, |address| Some(self.texts(address)))

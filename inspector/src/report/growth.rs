@@ -151,9 +151,8 @@ pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str>
     if ledger.is_uncached("PyTorch") {
         return None;
     }
-    let modules = ledger.frames(suspect.stack);
-    let of_torch = modules.iter().filter_map(|frame| frame.module.as_deref()).map(file_name);
-    let segment = of_torch.into_iter().any(|name| name.starts_with("libc10_cuda") || name.starts_with("libc10_hip"));
+    let mut names = ledger.modules(suspect.stack).map(file_name);
+    let segment = names.any(|name| name.starts_with("libc10_cuda") || name.starts_with("libc10_hip"));
     segment.then_some(
         "a segment of PyTorch's own allocator: this line made it grow, which need not be the line that holds the tensor; \
          start it by gpumem run --tensors to see that one",
