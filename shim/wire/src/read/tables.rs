@@ -5,8 +5,9 @@ use super::source::Source;
 use crate::layout::{Sealed, TableKind};
 use std::collections::HashMap;
 
-/// Bytes read at a time: a claim of gigabytes in a small file allocates no more than this.
-const PIECE_BYTES: usize = 1 << 20;
+/// Bytes read at a time: a claim of gigabytes in a small file allocates no more than this. The C library's heap keeps
+/// buffers of this size, and gives larger ones back to the kernel, which clears their pages for the next table.
+const PIECE_BYTES: usize = 64 << 10;
 /// Extent of a table that is allowed beyond twice the stored bytes: storage taken ahead of its use.
 const AHEAD_BYTES: u64 = 1 << 20;
 
