@@ -45,6 +45,11 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
         "gpumem serve --listen :9849 --web-config /etc/gpumem/web.yml",
         "The same for other machines, with TLS and users.",
     ),
+    (
+        "serve",
+        "gpumem serve --otlp http://127.0.0.1:4318",
+        "The same, and pushes profiles to a collector of OpenTelemetry.",
+    ),
     ("clean", "gpumem clean --dry-run", "Shows which ledgers of ended processes would be removed."),
     ("doctor", "gpumem doctor 4711", "Says why something is missing of process 4711, and what to do."),
     ("selftest", "gpumem selftest --seconds 60", "Tries this machine's GPU and driver for a minute."),

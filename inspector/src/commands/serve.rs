@@ -1,21 +1,22 @@
 //! `gpumem serve`: metrics and profiles of all processes, for Prometheus and for stores of profiles.
 
-use crate::args::number_in;
+use crate::args::{number_in, span};
 use crate::context::{Command, Context};
 use crate::failure::Result;
-use crate::metrics::{self, Collector, Detail, Format, Lack};
-use crate::web::{self, Asked, MadePage, Pages, Ready, Reply, StatusCode, Wanted};
+use crate::metrics::{self, Collector, Detail, Format, Lack, otlp, table};
+use crate::web::{self, Asked, Endpoint, MadePage, Outcomes, Pages, Push, Ready, Reply, Source, StatusCode, Wanted};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Serve metrics and profiles of all processes over HTTP, for Prometheus, Pyroscope, Parca
 ///
 /// /metrics has the metrics, /debug/pprof/gpu?pid=PID the profile of a process, and /targets the list of processes that
-/// have one. It serves every running process that gpumem ps lists, containers included. Only root sees other users'
-/// processes.
+/// have one. --otlp pushes the same profiles to a collector of OpenTelemetry. It serves every running process that
+/// gpumem ps lists, containers included. Only root sees other users' processes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The address to listen on; the default can be reached only from this machine. Port 0 takes any free port
@@ -34,6 +35,12 @@ pub(crate) struct Args {
     /// Maximum number of connections at a time; further ones are refused
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = number_in::<usize>(1, 10_000))]
     max_connections: usize,
+    /// Push the profiles to a receiver of OTLP, too: the http URL of a collector. Without a path, /v1development/profiles is added. OpenTelemetry's signal for profiles is in development and may change
+    #[arg(long, value_name = "URL", value_hint = clap::ValueHint::Url)]
+    otlp: Option<Endpoint>,
+    /// Time between two pushes of a process
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = interval, requires = "otlp")]
+    otlp_every: Duration,
     /// Do not look up symbols: call sites are modules and offsets
     #[arg(long)]
     no_symbols: bool,
@@ -61,6 +68,11 @@ fn host(text: &str) -> std::result::Result<String, String> {
         true => Ok(text.trim_end_matches('.').to_ascii_lowercase()),
         false => Err("allowed: the name of a host, such as metrics.example.com, without a port".into()),
     }
+}
+
+fn interval(text: &str) -> std::result::Result<Duration, String> {
+    let allowed = Duration::from_secs(1)..=Duration::from_secs(3600);
+    span(text).ok().filter(|span| allowed.contains(span)).ok_or_else(|| "allowed: a time from 1s to 1h".into())
 }
 
 const JSON: &str = "application/json";
@@ -93,6 +105,27 @@ fn other(collector: &mut Collector, asked: &Asked<'_>) -> Option<Reply> {
     })
 }
 
+/// Returns the makers of pushed profiles.
+fn source(collector: Rc<RefCell<Collector>>) -> Source {
+    let of_keys = Rc::clone(&collector);
+    Source {
+        keys: Box::new(move || of_keys.borrow_mut().begin_round()),
+        make: Box::new(move |pid| collector.borrow_mut().otlp_request(pid)),
+        kind: otlp::KIND,
+        complaint: otlp::complaint,
+    }
+}
+
+/// Adds what became of pushed profiles to a page.
+fn add_outcomes(page: &mut metrics::Page, outcomes: &Outcomes) {
+    let Outcomes { accepted, refused, dropped, failed_tries, waiting_bytes } = outcomes;
+    for (name, count) in [("accepted", accepted), ("refused", refused), ("dropped", dropped)] {
+        page.add(&table::OTLP_PROFILES, &[("outcome", name)], count.get() as f64);
+    }
+    page.add(&table::OTLP_FAILED_TRIES, &[], failed_tries.get() as f64);
+    page.add(&table::OTLP_WAITING_BYTES, &[], waiting_bytes.get() as f64);
+}
+
 impl Command for Args {
     const NAME: &'static str = "serve";
 
@@ -106,9 +139,19 @@ impl Command for Args {
             tracing::warn!("{why}");
         }
         let collector = Rc::new(RefCell::new(Collector::new(context.world.clone(), detail)));
-        let of_metrics = Rc::clone(&collector);
+        let (of_metrics, of_push) = (Rc::clone(&collector), Rc::clone(&collector));
+        let outcomes = self.otlp.as_ref().map(|_| Rc::<Outcomes>::default());
+        let push = self.otlp.clone().zip(outcomes.clone()).map(|(to, outcomes)| Push {
+            to: to.or_path(otlp::PATH),
+            each: self.otlp_every,
+            source: source(of_push),
+            outcomes,
+        });
         let make = move || {
-            let page: metrics::Page = of_metrics.borrow_mut().page();
+            let mut page: metrics::Page = of_metrics.borrow_mut().page();
+            if let Some(outcomes) = &outcomes {
+                add_outcomes(&mut page, outcomes);
+            }
             MadePage { text: page.write(Format::Text), open_metrics: page.write(Format::OpenMetrics) }
         };
         let pages = Pages::new(make, move |asked| other(&mut collector.borrow_mut(), asked));
@@ -117,8 +160,9 @@ impl Command for Args {
             hosts: self.host.clone(),
             config: self.web_config.clone(),
             connections: self.max_connections,
+            push,
         };
-        web::serve(&wanted, pages, |ready| {
+        web::serve(wanted, pages, |ready| {
             let Ready { at, https, asks_who } = ready;
             let is_safe = at.ip().is_loopback() || https && asks_who;
             if !is_safe {

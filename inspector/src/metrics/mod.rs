@@ -4,6 +4,7 @@
 //! * [`page`]: samples of metrics, and their two formats.
 //! * [`of_process`], [`of_device`]: the samples of one process, and those of its devices.
 //! * [`pprof`]: a profile of one process. [`profiles`]: profiles over HTTP, and the list of processes that have one.
+//! * [`otlp`]: the same profile as a request to a receiver of OTLP.
 //! * [`names`]: the names of call sites, for which no page waits.
 //! * [`holders`]: the largest call sites and tags, with the rest summed.
 
@@ -11,12 +12,14 @@ mod holders;
 mod names;
 mod of_device;
 mod of_process;
+pub(crate) mod otlp;
 mod page;
 pub(crate) mod pprof;
 mod profiles;
 pub(crate) mod table;
 
 use names::Names;
+use otlp::Pushed;
 pub(crate) use page::{Format, Page};
 pub(crate) use profiles::{Lack, Refusal};
 
@@ -70,11 +73,12 @@ pub(crate) struct Collector {
     detail: Detail,
     names: Names,
     profiles: Profiles,
+    pushed: Pushed,
 }
 
 impl Collector {
     pub(crate) fn new(world: World, detail: Detail) -> Self {
-        Self { world, detail, names: Names::default(), profiles: Profiles::default() }
+        Self { world, detail, names: Names::default(), profiles: Profiles::default(), pushed: Pushed::default() }
     }
 
     /// Returns the page of all running processes.
@@ -93,6 +97,21 @@ impl Collector {
     /// Says why there is none.
     pub(crate) fn profile(&mut self, pid: u32) -> Result<Rc<[u8]>, Refusal> {
         self.profiles.of(&self.world, pid, self.detail, &mut self.names)
+    }
+
+    /// Begins a round of pushes: returns the pids of all processes that have a profile.
+    pub(crate) fn begin_round(&mut self) -> Vec<u32> {
+        let pids = self.profiles.pids(&self.world);
+        self.pushed.keep(&pids);
+        pids
+    }
+
+    /// Returns the profile of a process as a request of OTLP, packed by gzip, if there is anything to push. It waits for
+    /// no name: the next request has it.
+    pub(crate) fn otlp_request(&mut self, pid: u32) -> Option<Vec<u8>> {
+        let Self { world, detail, names, profiles, pushed } = self;
+        let then = |id, ledger: &Ledger| pushed.request(world, id, ledger);
+        profiles.read(world, pid, *detail, (names, Duration::ZERO), then).ok()?
     }
 }
 

@@ -16,95 +16,95 @@ use std::io::Write;
 use std::rc::Rc;
 
 #[derive(Clone, PartialEq, Message)]
-struct Profile {
+pub(super) struct Profile {
     #[prost(message, repeated, tag = "1")]
-    sample_type: Vec<ValueType>,
+    pub(super) sample_type: Vec<ValueType>,
     #[prost(message, repeated, tag = "2")]
-    sample: Vec<Sample>,
+    pub(super) sample: Vec<Sample>,
     #[prost(message, repeated, tag = "3")]
-    mapping: Vec<Mapping>,
+    pub(super) mapping: Vec<Mapping>,
     #[prost(message, repeated, tag = "4")]
-    location: Vec<Location>,
+    pub(super) location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
-    function: Vec<Function>,
+    pub(super) function: Vec<Function>,
     #[prost(string, repeated, tag = "6")]
-    string_table: Vec<String>,
+    pub(super) string_table: Vec<String>,
     #[prost(int64, tag = "9")]
-    time_nanos: i64,
+    pub(super) time_nanos: i64,
     #[prost(message, optional, tag = "11")]
-    period_type: Option<ValueType>,
+    pub(super) period_type: Option<ValueType>,
     #[prost(int64, tag = "12")]
-    period: i64,
+    pub(super) period: i64,
     #[prost(int64, tag = "14")]
-    default_sample_type: i64,
+    pub(super) default_sample_type: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct ValueType {
+pub(super) struct ValueType {
     #[prost(int64, tag = "1")]
-    what: i64,
+    pub(super) what: i64,
     #[prost(int64, tag = "2")]
-    unit: i64,
+    pub(super) unit: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Sample {
+pub(super) struct Sample {
     /// Innermost first.
     #[prost(uint64, repeated, tag = "1")]
-    location_id: Vec<u64>,
+    pub(super) location_id: Vec<u64>,
     #[prost(int64, repeated, tag = "2")]
-    value: Vec<i64>,
+    pub(super) value: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
-    label: Vec<Label>,
+    pub(super) label: Vec<Label>,
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct Label {
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub(super) struct Label {
     #[prost(int64, tag = "1")]
-    key: i64,
+    pub(super) key: i64,
     #[prost(int64, tag = "2")]
-    text: i64,
+    pub(super) text: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Mapping {
+pub(super) struct Mapping {
     #[prost(uint64, tag = "1")]
-    id: u64,
+    pub(super) id: u64,
     #[prost(int64, tag = "5")]
-    filename: i64,
+    pub(super) filename: i64,
     #[prost(bool, tag = "7")]
-    has_functions: bool,
+    pub(super) has_functions: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Location {
+pub(super) struct Location {
     #[prost(uint64, tag = "1")]
-    id: u64,
+    pub(super) id: u64,
     #[prost(uint64, tag = "2")]
-    mapping_id: u64,
+    pub(super) mapping_id: u64,
     #[prost(uint64, tag = "3")]
-    address: u64,
+    pub(super) address: u64,
     /// Innermost first, if functions were inlined.
     #[prost(message, repeated, tag = "4")]
-    line: Vec<Line>,
+    pub(super) line: Vec<Line>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Line {
+pub(super) struct Line {
     #[prost(uint64, tag = "1")]
-    function_id: u64,
+    pub(super) function_id: u64,
     #[prost(int64, tag = "2")]
-    line: i64,
+    pub(super) line: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Function {
+pub(super) struct Function {
     #[prost(uint64, tag = "1")]
-    id: u64,
+    pub(super) id: u64,
     #[prost(int64, tag = "2")]
-    name: i64,
+    pub(super) name: i64,
     #[prost(int64, tag = "4")]
-    filename: i64,
+    pub(super) filename: i64,
 }
 
 /// A profile being made, with its contents so far.
@@ -176,7 +176,7 @@ impl Maker {
 }
 
 /// Values of a sample, as in pprof's own heap profiles.
-const VALUES: [(&str, &str); 4] =
+pub(super) const VALUES: [(&str, &str); 4] =
     [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
 
 /// Returns a number in the format's type.
@@ -223,8 +223,18 @@ pub(super) fn want_names(ledger: &Ledger) {
     }
 }
 
-/// Returns the profile. A frame whose name is not known yet is written as an offset in its file.
-fn profile(ledger: &Ledger) -> Profile {
+/// Allocations ever made by each stack, and their bytes.
+pub(super) type Ever = FxHashMap<StackRef, (u64, u64)>;
+
+/// Returns the allocations ever made by each stack.
+pub(super) fn ever(ledger: &Ledger) -> Ever {
+    let stacks = ledger.snapshot.stacks.iter();
+    stacks.map(|(&reference, stack)| (reference, (stack.allocs, stack.alloc_bytes))).collect()
+}
+
+/// Returns the profile, with allocations beyond those in `before`, to which it adds them. A frame whose name is not known
+/// yet is written as an offset in its file.
+pub(super) fn profile(ledger: &Ledger, before: &mut Ever) -> Profile {
     let mut maker = Maker::default();
     maker.text("");
     for (what, unit) in VALUES {
@@ -254,15 +264,29 @@ fn profile(ledger: &Ledger) -> Profile {
     // Memory ever allocated is counted by stack alone. A store takes differences of these sums, so a stack is added
     // only once it has its names.
     let is_told = |reference| !ledger.awaits_names(reference);
-    let stacks = ledger.snapshot.stacks.iter();
-    let mut ever: Vec<_> = stacks.filter(|&(&reference, stack)| stack.allocs > 0 && is_told(reference)).collect();
-    ever.sort_by_key(|(reference, _)| **reference);
-    for (&reference, stack) in ever {
-        let value = vec![signed(stack.allocs), signed(stack.alloc_bytes), 0, 0];
+    let mut told: Vec<_> = ever(ledger).into_iter().filter(|&(reference, _)| is_told(reference)).collect();
+    told.sort_by_key(|&(reference, _)| reference);
+    for (reference, (allocs, bytes)) in told {
+        let (allocs_before, bytes_before) = before.insert(reference, (allocs, bytes)).unwrap_or_default();
+        let (allocs, bytes) = (allocs.saturating_sub(allocs_before), bytes.saturating_sub(bytes_before));
+        if allocs == 0 {
+            continue;
+        }
+        let value = vec![signed(allocs), signed(bytes), 0, 0];
         let location_id = maker.stack(ledger, reference);
         maker.profile.sample.push(Sample { location_id, value, label: of_all.clone() });
     }
     maker.profile
+}
+
+/// Compresses bytes by gzip, and writes them to `out`.
+///
+/// # Errors
+/// Those of `out`.
+pub(super) fn packed<W: Write>(out: W, bytes: &[u8]) -> std::io::Result<W> {
+    let mut packer = GzEncoder::new(out, Compression::default());
+    packer.write_all(bytes)?;
+    packer.finish()
 }
 
 /// Writes the profile of a ledger, compressed by gzip.
@@ -270,7 +294,5 @@ fn profile(ledger: &Ledger) -> Profile {
 /// # Errors
 /// Those of `out`.
 pub(crate) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
-    let mut packed = GzEncoder::new(out, Compression::default());
-    packed.write_all(&profile(ledger).encode_to_vec())?;
-    packed.finish().map(drop)
+    packed(out, &profile(ledger, &mut Ever::default()).encode_to_vec()).map(drop)
 }

@@ -13,7 +13,7 @@ use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::process::Process;
 use crate::source::world::World;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -50,10 +50,18 @@ const REFUSES_WITHIN: Duration = Duration::from_secs(60);
 /// Most processes in a list.
 const MOST: usize = 1000;
 
+/// The running processes at a time.
+struct List {
+    at: Instant,
+    found: Vec<FoundProcess>,
+    /// False if there was no time or memory to look at all ledgers.
+    is_whole: bool,
+}
+
 /// Data kept from one request to the next.
 #[derive(Default)]
 pub(super) struct Profiles {
-    list: Option<(Instant, Vec<FoundProcess>)>,
+    list: Option<List>,
     made: HashMap<u32, (Instant, Rc<[u8]>)>,
     /// Time of the first request for each process without a complete answer yet; `None`: it had one.
     began: HashMap<Id, Option<Instant>>,
@@ -67,16 +75,33 @@ fn runs(world: &World, found: &FoundProcess) -> bool {
     found.process.as_ref().is_none_or(same)
 }
 
+/// Lists the running processes. If not all could be looked at, those of the earlier list that still run are kept: a
+/// collector takes a process that is missing for one that ended.
+fn list_anew(world: &World, earlier: Vec<FoundProcess>) -> List {
+    let survey = find::survey_within(world, Budget::new(budget::BYTES / 2, budget::TIME / 2));
+    let is_whole = survey.budget.left_out().is_none();
+    let live = |found: &FoundProcess| found.is_live() || found.process.is_some();
+    let mut found: Vec<_> = survey.found.into_iter().filter(live).collect();
+    if !is_whole {
+        let listed: HashSet<u32> = found.iter().filter(|found| found.is_live()).map(|found| found.pid).collect();
+        let is_left_out = |found: &FoundProcess| {
+            found.is_live() && found.process.is_some() && !listed.contains(&found.pid) && runs(world, found)
+        };
+        let kept: Vec<_> = earlier.into_iter().filter(is_left_out).collect();
+        found.splice(..0, kept);
+    }
+    found.truncate(MOST);
+    List { at: Instant::now(), found, is_whole }
+}
+
 impl Profiles {
     /// Returns the running processes, from a list no older than `fresh`.
-    fn list(&mut self, world: &World, fresh: Duration) -> &[FoundProcess] {
-        let list = self.list.take().filter(|(at, _)| at.elapsed() < fresh);
-        let (_, found) = self.list.insert(list.unwrap_or_else(|| {
-            let survey = find::survey_within(world, Budget::new(budget::BYTES / 2, budget::TIME / 2));
-            let live = |found: &FoundProcess| found.is_live() || found.process.is_some();
-            (Instant::now(), survey.found.into_iter().filter(live).take(MOST).collect())
-        }));
-        found
+    fn list(&mut self, world: &World, fresh: Duration) -> &List {
+        let list = match self.list.take() {
+            Some(list) if list.at.elapsed() < fresh => list,
+            earlier => list_anew(world, earlier.map(|list| list.found).unwrap_or_default()),
+        };
+        self.list.insert(list)
     }
 
     /// Returns all processes that have a profile, for a collector that knows the server as `host`.
@@ -95,8 +120,14 @@ impl Profiles {
             }
             Some(ScrapeTarget { targets: [host], labels })
         };
-        let all = self.list(world, ANSWER_FRESH).iter().filter(|found| found.is_live());
+        let all = self.list(world, ANSWER_FRESH).found.iter().filter(|found| found.is_live());
         serde_json::to_string(&all.filter_map(target).collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// Returns the pids of all processes that have a profile.
+    pub(super) fn pids(&mut self, world: &World) -> Vec<u32> {
+        let List { found, .. } = self.list(world, ANSWER_FRESH);
+        found.iter().filter(|found| found.is_live()).map(|found| found.pid).collect()
     }
 
     /// Returns the profile of a process, compressed by gzip.
@@ -114,14 +145,38 @@ impl Profiles {
         if let Some((_, made)) = self.made.get(&pid) {
             return Ok(Rc::clone(made));
         }
+        let mut made = Vec::new();
+        let written =
+            self.read(world, pid, detail, (names, NAMES_WITHIN), |_, ledger| pprof::write(&mut made, ledger))?;
+        written.map_err(|error| (Lack::Unavailable, format!("{error}\n")))?;
+        let made: Rc<[u8]> = made.into();
+        self.made.insert(pid, (Instant::now(), Rc::clone(&made)));
+        Ok(made)
+    }
+
+    /// Reads the ledger of a process and calls `then` with it once its names are known, for which it waits up to a time
+    /// limit.
+    ///
+    /// # Errors
+    /// Says why there is no profile.
+    pub(super) fn read<T>(
+        &mut self,
+        world: &World,
+        pid: u32,
+        detail: Detail,
+        (names, most): (&mut Names, Duration),
+        then: impl FnOnce(Id, &Ledger) -> T,
+    ) -> Result<T, Refusal> {
         let is = |found: &FoundProcess| found.pid == pid && found.is_live();
-        let is_listed = self.list(world, LIST_FRESH).iter().any(is);
-        let list = self.list(world, if is_listed { LIST_FRESH } else { ANSWER_FRESH });
+        let is_listed = self.list(world, LIST_FRESH).found.iter().any(is);
+        let List { found: list, is_whole, .. } = self.list(world, if is_listed { LIST_FRESH } else { ANSWER_FRESH });
         let none = || (Lack::NotFound, format!("no process {pid} runs under gpumem; /targets lists those that do\n"));
         let Some(at) = list.iter().position(|found| is(found) && runs(world, found)) else {
-            let of = list.iter().find(|found| found.pid == pid).ok_or_else(none)?;
-            return Err(match &of.what {
-                LedgerFile::Unreadable { why, .. } => (Lack::Forbidden, format!("{why}\n")),
+            return Err(match list.iter().find(|found| found.pid == pid).map(|found| &found.what) {
+                Some(LedgerFile::Unreadable { why, .. }) => (Lack::Forbidden, format!("{why}\n")),
+                None if !is_whole => {
+                    (Lack::Unavailable, "there are more processes and ledgers than could be looked at in time\n".into())
+                }
                 _ => none(),
             });
         };
@@ -133,38 +188,37 @@ impl Profiles {
             return Err(none());
         }
         let id = id(pid, &ledger);
-        let mut made = Vec::new();
         let mut is_whole = true;
         if detail.symbols {
             names.begin();
             names.give(id, &mut ledger);
             pprof::want_names(&ledger);
-            is_whole = names.wait(world, id, found, &ledger, NAMES_WITHIN);
+            is_whole = names.wait(world, id, found, &ledger, most);
         } else {
             ledger.symbols.disable();
         }
         let began = self.began.entry(id).or_insert_with(|| Some(Instant::now()));
         let refuses = !is_whole && began.is_some_and(|began| began.elapsed() < REFUSES_WITHIN);
-        if refuses {
-            names.take_back(id, ledger);
-            let why = "the names of its functions are being looked up; the next answer has them\n";
-            return Err((Lack::Unavailable, why.into()));
-        }
-        *began = None;
-        let written = pprof::write(&mut made, &ledger);
+        let answer = match refuses {
+            true => {
+                let why = "the names of its functions are being looked up; the next answer has them\n";
+                Err((Lack::Unavailable, why.into()))
+            }
+            false => {
+                *began = None;
+                Ok(then(id, &ledger))
+            }
+        };
         if detail.symbols {
             names.take_back(id, ledger);
         }
-        written.map_err(|error| (Lack::Unavailable, format!("{error}\n")))?;
-        let made: Rc<[u8]> = made.into();
-        self.made.insert(pid, (Instant::now(), Rc::clone(&made)));
         self.forget_ended();
-        Ok(made)
+        answer
     }
 
     /// Forgets the request times of processes that are gone.
     fn forget_ended(&mut self) {
-        let Some((_, list)) = &self.list else { return };
-        self.began.retain(|(pid, _), _| list.iter().any(|found| found.pid == *pid));
+        let Some(list) = &self.list else { return };
+        self.began.retain(|(pid, _), _| list.found.iter().any(|found| found.pid == *pid));
     }
 }

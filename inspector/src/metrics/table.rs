@@ -39,6 +39,10 @@ metrics! {
     Gauge WARNINGS = "gpumem_search_warnings" [""] "Places that could not be searched for ledgers; gpumem ps names them.";
     Gauge COLLECT_SECONDS = "gpumem_collect_seconds" [""] "How long it took to read the ledgers for this page.";
 
+    Counter OTLP_PROFILES = "gpumem_otlp_profiles_total" ["outcome"] "Profiles for the receiver of OTLP: accepted, refused by it, or dropped because newer ones took their room.";
+    Counter OTLP_FAILED_TRIES = "gpumem_otlp_failed_tries_total" [""] "Times that the receiver of OTLP did not answer or wanted to be asked later.";
+    Gauge OTLP_WAITING_BYTES = "gpumem_otlp_waiting_bytes" [""] "Bytes of profiles that wait for the receiver of OTLP.";
+
     Counter SHARE_PARKS = "gpumem_share_parks_total" ["name"] "Programs that gpumem share has parked.";
     Counter SHARE_RESUMES = "gpumem_share_resumes_total" ["name"] "Programs that gpumem share has resumed.";
     Counter SHARE_MOVED_BYTES = "gpumem_share_moved_bytes_total" ["name, to"] "Device bytes that gpumem share has moved, to the host and to the card.";

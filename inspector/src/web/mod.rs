@@ -1,11 +1,12 @@
-//! Answers over HTTP, with a limit on everything that a client can request. Knows nothing of ledgers: its caller makes
-//! the pages.
+//! Answers over HTTP, with a limit on everything that a client can request, and pushes to a collector. Knows nothing of
+//! ledgers: its caller makes the pages.
 //!
 //! * [`answer`]: turns a request into its answer.
 //! * [`hosts`]: names by which the server may be addressed.
 //! * [`patient`]: a connection that fails if its other end stops reading.
 //! * `config`: the web-config file. `tls`: its certificates. `users`: its users and their passwords. All three belong
 //!   to the feature `tls`; `without` replaces them if it is off.
+//! * [`push`]: bodies pushed to a collector at intervals. [`post`]: one request to it.
 //!
 //! One thread does all of it: it makes the pages within a bounded time, and other connections wait meanwhile.
 
@@ -14,6 +15,8 @@ mod answer;
 mod config;
 mod hosts;
 mod patient;
+mod post;
+mod push;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "tls")]
@@ -24,6 +27,8 @@ mod without;
 
 pub(crate) use answer::{Asked, MadePage, Pages, Reply};
 pub(crate) use hyper::StatusCode;
+pub(crate) use post::Endpoint;
+pub(crate) use push::{Outcomes, Push, Source};
 
 use crate::failure::{Failure, Result, plain};
 use answer::Site;
@@ -35,6 +40,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use patient::Patient;
 use std::cell::{Cell, RefCell};
+use std::future::pending;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -70,6 +76,8 @@ pub(crate) struct Wanted {
     pub config: Option<PathBuf>,
     /// Connections at a time; more are refused.
     pub connections: usize,
+    /// What to push to a collector, if any.
+    pub push: Option<Push>,
 }
 
 /// Properties of a server that is ready.
@@ -84,21 +92,21 @@ pub(crate) struct Ready {
 ///
 /// # Errors
 /// Problems in the web-config file, or with listening.
-pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> Result<()>) -> Result<()> {
+pub(crate) fn serve(wanted: Wanted, pages: Pages, ready: impl FnOnce(Ready) -> Result<()>) -> Result<()> {
     let config = wanted.config.as_deref().map(Config::read).transpose()?;
     let https = config.as_ref().is_some_and(|config: &Config| config.tls().is_some());
     let asks_who = config.as_ref().is_some_and(Config::asks_who);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
     let runtime = runtime.map_err(|error| Failure::io("cannot start the server", &error))?;
-    LocalSet::new().block_on(&runtime, async {
+    let done = LocalSet::new().block_on(&runtime, async {
         let listener = TcpListener::bind(wanted.listen).await.map_err(|error| {
             Failure::error(format!("cannot listen on {}: {}", wanted.listen, plain(&error)))
                 .fix("name another address: --listen 127.0.0.1:9850")
         })?;
         let server = Rc::new(Server {
-            site: Site::new(pages, Hosts::new(wanted.listen.ip(), wanted.hosts.clone())),
+            site: Site::new(pages, Hosts::new(wanted.listen.ip(), wanted.hosts)),
             config: config.map(|config| RefCell::new(Rc::new(config))),
-            path: wanted.config.clone().unwrap_or_default(),
+            path: wanted.config.unwrap_or_default(),
             looked: Cell::new(Instant::now()),
             open: Cell::new(0),
             most: wanted.connections,
@@ -107,12 +115,22 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> 
         let (mut interrupt, mut terminate) = (end(SignalKind::interrupt())?, end(SignalKind::terminate())?);
         let at = listener.local_addr().map_err(|error| Failure::io("cannot start the server", &error))?;
         ready(Ready { at, https, asks_who })?;
+        let push = async {
+            match wanted.push {
+                Some(push) => push.run().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             () = server.accept_all(&listener) => Ok(()),
+            never = push => match never {},
             _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),
         }
-    })
+    });
+    // A password that is being compared is not waited for.
+    runtime.shutdown_background();
+    done
 }
 
 struct Server {

@@ -4,6 +4,7 @@
 pub mod cache;
 pub mod growth;
 pub mod opens;
+pub mod otlp;
 pub mod pool;
 pub mod pprof;
 pub mod selftest;
@@ -150,7 +151,7 @@ pub struct Sleeper(pub std::process::Child);
 
 impl Sleeper {
     pub fn start() -> Self {
-        Self(Command::new("sleep").arg("600").spawn().unwrap())
+        Self(Command::new("sleep").arg("86400").spawn().unwrap())
     }
 
     pub fn id(&self) -> ProcessId {

@@ -22,9 +22,7 @@ pub struct Sample {
 impl Profile {
     /// Reads a profile that is packed by gzip.
     pub fn read(packed: &[u8]) -> Self {
-        let mut bytes = Vec::new();
-        GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
-        let profile = fields(&bytes);
+        let profile = fields(&unpacked(packed));
         let of = |number| profile.iter().filter(move |field| field.0 == number).map(|field| &*field.1);
         let texts: Vec<String> = of(6).map(|text| String::from_utf8(text.to_vec()).unwrap()).collect();
         assert_eq!(texts[0], "", "the first text is the empty one");
@@ -60,13 +58,25 @@ impl Profile {
     }
 }
 
+/// The bytes that were packed by gzip.
+pub fn unpacked(packed: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
 /// The fields of a message: number, and bytes or a number. Only what profiles have.
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {
+pub fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let key = varint(&mut bytes);
         match key & 7 {
             0 => found.push((key >> 3, Vec::new(), varint(&mut bytes))),
+            1 => {
+                let (number, rest) = bytes.split_first_chunk().unwrap();
+                found.push((key >> 3, Vec::new(), u64::from_le_bytes(*number)));
+                bytes = rest;
+            }
             2 => {
                 let len = varint(&mut bytes) as usize;
                 found.push((key >> 3, bytes[..len].to_vec(), 0));
@@ -79,11 +89,11 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {
 }
 
 /// A number of a message; 0 if it is not there.
-fn one(message: &[u8], number: u64) -> u64 {
+pub fn one(message: &[u8], number: u64) -> u64 {
     fields(message).iter().find(|field| field.0 == number).map_or(0, |field| field.2)
 }
 
-fn packed_numbers(message: &[u8], number: u64) -> Vec<u64> {
+pub fn packed_numbers(message: &[u8], number: u64) -> Vec<u64> {
     let packed = fields(message).into_iter().find(|field| field.0 == number).map(|field| field.1).unwrap_or_default();
     let (mut rest, mut numbers) = (&packed[..], Vec::new());
     while !rest.is_empty() {

@@ -64,8 +64,8 @@ fn the_dashboard_is_one() {
     let variables = board["templating"]["list"].as_array().expect("variables");
     let names: Vec<_> = variables.iter().map(|variable| variable["name"].as_str().expect("a name")).collect();
     assert_eq!(names, ["datasource", "instance", "process"]);
-    // Those of @grafana/schema that are in use here: what a file has beside them Grafana may drop. `tests/readers.sh grafana`
-    // holds all of the file to that package.
+    // Those of @grafana/schema that are in use here: what a file has beside them Grafana may drop. `make packages-test
+    // ARGS=tools` holds all of the file to that package.
     let known = "name label type query datasource refresh sort multi includeAll allValue current";
     for variable in variables {
         let keys = variable.as_object().expect("an object").keys();
@@ -184,7 +184,7 @@ impl Prometheus {
         });
         std::fs::write(dir.join("rules.yml"), lines.collect::<Vec<_>>().join("\n")).expect("written");
         let config = format!(
-            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: [rules.yml]\nscrape_configs:\n  - job_name: gpumem\n    static_configs: [{{targets: ['{target}']}}]\n    basic_auth: {{username: prometheus, password: secret}}\n"
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: [rules.yml]\nscrape_configs:\n  - job_name: gpumem\n    static_configs: [{{targets: ['{target}']}}]\n    basic_auth: &who {{username: prometheus, password: secret}}\n  - job_name: listed\n    http_sd_configs: [{{url: 'http://{target}/targets', refresh_interval: 1s, basic_auth: *who}}]\n    basic_auth: *who\n    metrics_path: /-/healthy\n"
         );
         std::fs::write(dir.join("prometheus.yml"), config).expect("written");
         // Free a moment ago; who takes it in between is told by the server's end.
@@ -206,6 +206,14 @@ impl Prometheus {
         let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{query}: {error}: {answer}"));
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         answer["data"]["result"].as_array().expect("a vector").clone()
+    }
+
+    /// True if its service discovery has the process, with the query of its profile.
+    fn discovers(&self, pid: u32) -> bool {
+        let answer: Value = serde_json::from_str(&get(&self.at, "/api/v1/targets")).expect("JSON");
+        let targets = answer["data"]["activeTargets"].as_array().expect("targets").iter();
+        let mut labels = targets.filter(|target| target["scrapePool"] == "listed").map(|target| &target["labels"]);
+        labels.any(|labels| labels["pid"] == pid.to_string() && labels["service_name"].is_string())
     }
 
     /// Alerts that fire now, or did at any time.
@@ -231,11 +239,14 @@ fn a_prometheus_server_scrapes_answers_and_alerts() {
     let (dir, work) = (Scratch::new(), Scratch::new());
     let config = work.path().join("web.yml");
     std::fs::write(&config, USERS).expect("written");
-    let mut served = served(dir.path(), &["--web-config", config.to_str().expect("text")]);
+    // Port 9 discards, where anything listens at all.
+    let args = ["--web-config", config.to_str().expect("text"), "--otlp", "http://127.0.0.1:9"];
+    let mut served = served(dir.path(), &args);
     let server = Prometheus::start(&prometheus, work.path(), &served.at);
     wait_for("a scrape", || server.query("up{job=\"gpumem\"}").iter().any(|up| up["value"][1] == "1"));
     wait_for("two scrapes", || server.query("count_over_time(gpumem_up[1m]) > 2").len() == 1);
     assert_eq!(server.fires(FIRING), BTreeSet::new());
+    wait_for("the process as a target", || server.discovers(served.program.pid()));
 
     served.program.tell("strand");
     server.wait_for_alert("GpumemStranded");

@@ -209,6 +209,7 @@ fn there_is_one_version() {
         "kubernetes/sidecar.yaml",
         "kubernetes/daemonset.yaml",
         "kubernetes/limit-group.yaml",
+        "kubernetes/profiles.yaml",
     ] {
         let text = text(&format!("deploy/{file}"));
         let images: Vec<&str> = text
