@@ -126,11 +126,22 @@ fn what_has_no_profile_has_a_status() {
 fn the_configurations_name_pages_that_there_are() {
     let dir = dir();
     let server = Server::start(&dir, &[]);
-    for file in ["config.alloy", "parca.yaml"] {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/profiles").join(file);
-        let text = std::fs::read_to_string(path).unwrap();
+    let text = |file: &str| {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file);
+        std::fs::read_to_string(path).unwrap()
+    };
+    for file in ["profiles/config.alloy", "profiles/parca.yaml", "kubernetes/profiles.yaml"] {
+        let text = text(file);
         assert!(text.contains("127.0.0.1:9849/targets") && text.contains("/debug/pprof/gpu"), "{file}");
     }
+    // The cluster's configuration is the machine's, but for the store.
+    let cluster = text("kubernetes/profiles.yaml");
+    let scrape = text("profiles/config.alloy");
+    let scrape = scrape.split_once('\n').unwrap().1.split("pyroscope.write").next().unwrap();
+    let indented = scrape.lines().map(|line| if line.is_empty() { line.into() } else { format!("    {line}") });
+    assert!(cluster.contains(&indented.collect::<Vec<String>>().join("\n")), "{cluster}");
+    // A collector listens where the guides push to.
+    assert!(text("profiles/otel-collector.yaml").contains("endpoint: \"127.0.0.1:4318\""));
     assert_eq!(status(&server.fetch("/targets").0), 200);
     assert_eq!(status(&server.fetch("/debug/pprof/gpu").0), 400);
 }
@@ -154,59 +165,233 @@ fn processes_come_and_go() {
     assert_eq!(status(&head), 404, "{head}");
 }
 
-/// A process that holds what its number says, in its own way.
-fn of_number(id: gpumem_wire::place::ProcessId, number: u64) -> gpumem_inspector::compose::Composer {
-    let mut composer = demo(id);
-    let more = AllocSlot {
-        stack: 2,
-        addr: 0x6000_0000_0000,
-        bytes: number * MIB,
-        time_ns: composer.header.created_ns,
-        serial: 9,
-        context: 1,
-        kind: gpumem_wire::kinds::AllocKind::Device as u8,
-        ..Default::default()
-    };
-    composer.slots([more]);
-    composer
+/// A process that holds so many MiB more than the usual one, and allocated them, too.
+struct Member {
+    sleeper: Sleeper,
+    more: u64,
 }
 
-/// A hundred processes, each asked for by two stores, round after round: each sum is its process's own, an answer comes
-/// soon, and the server does not grow. `GPUMEM_CASES` says how many rounds; a day has 5,760 of 15 s.
+impl Member {
+    fn start(dir: &Dir, more: u64) -> Self {
+        let member = Self { sleeper: Sleeper::start(), more };
+        member.put(dir);
+        member
+    }
+
+    fn pid(&self) -> u32 {
+        self.sleeper.id().pid
+    }
+
+    /// Puts its ledger there, never a half-written one.
+    fn put(&self, dir: &Dir) {
+        let id = self.sleeper.id();
+        let mut composer = demo(id);
+        let stack = StackSlot { allocs: self.more, alloc_bytes: self.more * MIB, hash: 99, ..Default::default() };
+        composer.stack(9, stack, &[CUDA + 0x10, APP + 0x501, APP + 0x901]);
+        let more = AllocSlot {
+            stack: 10,
+            addr: 0x6000_0000_0000,
+            bytes: self.more * MIB,
+            time_ns: composer.header.created_ns,
+            serial: 9,
+            context: 1,
+            kind: gpumem_wire::kinds::AllocKind::Device as u8,
+            ..Default::default()
+        };
+        composer.slots([more]);
+        let next = dir.path().join("next");
+        std::fs::write(&next, composer.finish()).unwrap();
+        std::fs::rename(next, dir.path().join(id.ledger_name())).unwrap();
+    }
+
+    /// Memory ever allocated, and live memory.
+    fn sums(&self) -> (u64, u64) {
+        ((165 + self.more) * MIB, LIVE + self.more * MIB)
+    }
+
+    /// Checks its profile. After a slow round it may be that of the round before, which is served for a second.
+    fn check(&self, server: &Server, round: u64) {
+        let sums = || {
+            let sums = profile(server, self.pid()).1.sums();
+            (sums[1], sums[3])
+        };
+        if sums() != self.sums() {
+            std::thread::sleep(ROUND);
+            assert_eq!(sums(), self.sums(), "pid {} in round {round}", self.pid());
+        }
+    }
+}
+
+/// Rounds are so far apart that answers are made anew.
+const ROUND: Duration = Duration::from_millis(1100);
+
+/// A hundred processes, each asked for by two stores, round after round: each sum is its process's own while processes
+/// allocate, end and begin, and the server does not grow. `GPUMEM_CASES` says how many rounds; a day has 5,760 of 15 s.
 #[test]
 fn a_hundred_processes_are_served_without_growth() {
     let rounds: u64 = std::env::var("GPUMEM_CASES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(6);
     let dir = dir();
-    let all: Vec<Sleeper> = (0..100).map(|_| Sleeper::start()).collect();
-    for (number, sleeper) in all.iter().enumerate() {
-        dir.put(sleeper.id(), of_number(sleeper.id(), number as u64));
-    }
+    let mut all: Vec<Member> = (0..100).map(|number| Member::start(&dir, number)).collect();
     let server = Server::start(&dir, &[]);
-    let mut after_first = 0;
-    let mut slowest = Duration::ZERO;
+    let (mut slowest, mut resident) = (Duration::ZERO, Vec::new());
+    let begin = Instant::now();
     for round in 0..rounds {
+        let next = Instant::now() + ROUND;
         let (_, body) = server.fetch("/targets");
-        assert_eq!(serde_json::from_slice::<Vec<Value>>(&body).unwrap().len(), all.len());
-        for (number, sleeper) in all.iter().enumerate() {
-            let (pid, wanted) = (sleeper.id().pid, LIVE + number as u64 * MIB);
-            assert_eq!(profile(&server, pid).1.sums()[3], wanted, "process {number} in round {round}");
+        assert_eq!(serde_json::from_slice::<Vec<Value>>(&body).unwrap().len(), all.len(), "round {round}");
+        for member in &all {
+            member.check(&server, round);
             let begin = Instant::now();
-            assert_eq!(profile(&server, pid).1.sums()[3], wanted, "the second store");
+            member.check(&server, round);
             slowest = slowest.max(begin.elapsed());
         }
-        match round {
-            0 => after_first = server.resident_kib(),
-            _ => {
-                let now = server.resident_kib();
-                assert!(now < after_first + 8192, "{after_first} KiB after the first round, {now} after {round}");
-            }
+        resident.push(server.resident_kib());
+        let member = &mut all[round as usize % 100];
+        if round % 10 == 9 {
+            *member = Member::start(&dir, round % 64);
+        } else {
+            member.more += 1;
+            member.put(&dir);
         }
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    println!("{rounds} rounds: {after_first} KiB, at last {} KiB; slowest again {slowest:?}", server.resident_kib());
-    let views: u64 = all
-        .iter()
-        .take(5)
-        .map(|sleeper| sleeper.id().pid.to_string())
-        .fold(0, |sum, pid| sum + dir.json(&["allocs", &pid])["bytes"].as_u64().unwrap());
-    assert_eq!(views, 5 * LIVE + 10 * MIB, "as gpumem allocs has them");
+    // Of a day an hour each, of a short run the first round and the last ones.
+    let hour = if rounds >= 480 { 240 } else { 1 };
+    let most = |of: &[u64]| of.iter().copied().max().unwrap_or(0);
+    let (first, last) = (most(&resident[..hour]), most(&resident[resident.len() - hour..]));
+    println!("{rounds} rounds in {:?}: {first} KiB, at last {last} KiB; slowest again {slowest:?}", begin.elapsed());
+    assert!(last < first + 8192, "{first} KiB at first, {last} KiB at last");
+    let few = if rounds >= 480 { all.len() } else { 5 };
+    for member in all.iter().take(few) {
+        let bytes = dir.json(&["allocs", &member.pid().to_string()])["bytes"].as_u64().unwrap();
+        assert_eq!(bytes, member.sums().1, "as gpumem allocs has it");
+    }
+}
+
+/// A process that is parked has a profile: its memory is on the host, and its calls wait.
+#[test]
+fn a_parked_process_has_a_profile() {
+    use gpumem_wire::kinds::Parking;
+    let dir = dir();
+    for state in [Parking::Quiet, Parking::Parked] {
+        let sleeper = Sleeper::start();
+        let mut composer = demo(sleeper.id());
+        composer.header.parking = state as u64;
+        composer.header.parking_ns = monotonic_ns();
+        dir.put(sleeper.id(), composer);
+        let server = Server::start(&dir, &[]);
+        assert_eq!(profile(&server, sleeper.id().pid).1.sums()[3], LIVE, "{state:?}");
+        let (_, body) = server.fetch("/targets");
+        assert!(String::from_utf8_lossy(&body).contains(&format!("\"{}\"", sleeper.id().pid)), "{state:?}");
+    }
+}
+
+/// If there is more to look at than time allows, what is listed stays, and what is not is no process that ended.
+#[test]
+fn a_process_that_was_not_looked_at_is_not_taken_for_one_that_ended() {
+    let dir = dir();
+    let sleeper = Sleeper::start();
+    dir.put(me(), demo(me()));
+    let server = Server::start(&dir, &[]);
+    profile(&server, me().pid);
+    for number in 0..150_000 {
+        std::fs::File::create(dir.path().join(format!("{}-{number}.ledger", 1 << 22))).unwrap();
+    }
+    let begin = Instant::now();
+    let ask = || status(&server.fetch(&format!("/debug/pprof/gpu?pid={}", sleeper.id().pid)).0);
+    while ask() == 404 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "not all could be looked at");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert_eq!(ask(), 503);
+    let (_, body) = server.fetch("/targets");
+    assert!(String::from_utf8_lossy(&body).contains(&format!("\"{}\"", me().pid)));
+    profile(&server, me().pid);
+}
+
+/// A process that is killed between the list and the answer, or whose ledger is cut short, is a status and no hang.
+#[test]
+fn a_process_that_is_killed_has_no_profile_any_more() {
+    let dir = dir();
+    let sleeper = Sleeper::start();
+    let pid = sleeper.id().pid;
+    let ledger = dir.put(sleeper.id(), demo(sleeper.id()));
+    let mut server = Server::start(&dir, &[]);
+    profile(&server, pid);
+    std::thread::sleep(Duration::from_millis(1100));
+    let whole = std::fs::read(&ledger).unwrap();
+    std::fs::write(&ledger, &whole[..whole.len() / 2]).unwrap();
+    let (head, _) = server.fetch(&format!("/debug/pprof/gpu?pid={pid}"));
+    assert!([200, 403, 404, 503].contains(&status(&head)), "{head}");
+    std::fs::write(&ledger, whole).unwrap();
+    // SAFETY: the child was not waited for yet, so no other process can have its number.
+    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+    std::thread::sleep(Duration::from_millis(1100));
+    let (head, body) = server.fetch(&format!("/debug/pprof/gpu?pid={pid}"));
+    assert_eq!(status(&head), 404, "{head}{}", String::from_utf8_lossy(&body));
+    assert!(server.is_well());
+}
+
+/// Thousands of stacks are answered in bounded time and memory.
+#[test]
+fn thousands_of_stacks_are_answered() {
+    const STACKS: u32 = 20_000;
+    let dir = dir();
+    let mut composer = demo(me());
+    for number in 0..STACKS {
+        let stack = StackSlot { allocs: 1, alloc_bytes: 4096, hash: u64::from(number) + 1000, ..Default::default() };
+        let frames = [CUDA + 0x10, APP + 0x1000 + u64::from(number), APP + 0x901];
+        composer.stack(number as usize + 9, stack, &frames);
+    }
+    dir.put(me(), composer);
+    let server = Server::start(&dir, &["--no-symbols"]);
+    let before = server.resident_kib();
+    let begin = Instant::now();
+    let (_, served) = profile(&server, me().pid);
+    assert_eq!(served.sums()[0], 9 + u64::from(STACKS));
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let grown = server.resident_kib() - before;
+    assert!(grown < 256 << 10, "{grown} KiB more");
+    println!("{STACKS} stacks: {took:?}, {grown} KiB more");
+}
+
+/// A scraper that asks twice at once gets two answers, and one that asks and reads nothing is in nobody's way.
+#[test]
+fn a_scraper_that_hangs_or_asks_twice_at_once_is_in_nobodys_way() {
+    use std::io::{Read, Write};
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    let mut server = Server::start(&dir, &[]);
+    let (_, first) = profile(&server, me().pid);
+    let ask = format!("GET /debug/pprof/gpu?pid={} HTTP/1.1\r\nHost: {}\r\n", me().pid, server.at);
+    // Two on one connection, and two connections at once.
+    let mut twice = server.connect();
+    twice.write_all(format!("{ask}\r\n{ask}Connection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut answers = Vec::new();
+    twice.read_to_end(&mut answers).unwrap();
+    assert_eq!(answers.windows(12).filter(|at| at == b"HTTP/1.1 200").count(), 2);
+    let path = format!("/debug/pprof/gpu?pid={}", me().pid);
+    std::thread::scope(|scope| {
+        let both = [0, 1].map(|_| scope.spawn(|| server.fetch(&path)));
+        for one in both {
+            let (head, body) = one.join().unwrap();
+            assert_eq!((status(&head), Profile::read(&body).sums()), (200, first.sums()), "{head}");
+        }
+    });
+    // One says half of its request, ten read none of their answers.
+    let mut half = server.connect();
+    half.write_all(&ask.as_bytes()[..20]).unwrap();
+    let hanging: Vec<_> = (0..10)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(format!("{ask}\r\n").repeat(200).as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let begin = Instant::now();
+    assert_eq!(status(&server.fetch(&path).0), 200);
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    drop((half, hanging));
+    assert!(server.is_well());
 }
