@@ -89,6 +89,13 @@ group-limit: build-tests ## members of a limit group killed at random, on the si
 long-run: build-tests ## each kind of traffic for long, natively and preloaded: ARGS="--calls 100000000 pool threads"
 	@$(built)/long_run $(ARGS)
 
+readers_folder := $(target)/readers
+readers: build-tests ## profiles of gpumem serve, fetched and pushed, read by packages of npm and PyPI that know their formats
+	@command -v npm >/dev/null || { echo "readers: npm is not installed" >&2; exit 2; }
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(readers_folder)/python opentelemetry-proto==1.45.2
+	@npm install --silent --no-audit --no-fund --prefix $(readers_folder) pprof-format@2.3.2
+	@$(PYTHON) tests/readers.py $(built) $(readers_folder)
+
 instructions: build ## what calls cost in instructions and cache misses, counted: ARGS="older.so target/release/libgpumem.so"
 	@tests/instructions.sh $(ARGS)
 
@@ -207,4 +214,4 @@ clean: ## everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all build build-selftest build-tests run proof verdicts suspects test faults storm instructions hip-check test-aarch64 miri lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help
+.PHONY: all build build-selftest build-tests run proof verdicts suspects readers test faults storm instructions hip-check test-aarch64 miri lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help
