@@ -159,7 +159,7 @@ fn text(bytes: &[u8]) -> String {
 fn get(at: &str, path: &str) -> String {
     let answer = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(at)?;
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
         Ok(text(&answer))
