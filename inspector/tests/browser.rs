@@ -4,6 +4,7 @@
 mod common;
 
 use common::growth::{dumped, leaking, mark};
+use common::recorded::recorded_process;
 use common::skipped::one_installed;
 use common::*;
 use gpumem_inspector::compose::Composer;
@@ -88,9 +89,9 @@ fn chromium(browser: &Path, dir: &Dir) -> Command {
 }
 
 /// What the page says of itself, and what the browser said of it.
-fn used(browser: &Path, dir: &Dir, page: &str, width: u32, dark: bool) -> (Value, Vec<String>) {
+fn used(browser: &Path, dir: &Dir, page: &str, script: &str, width: u32, dark: bool) -> (Value, Vec<String>) {
     let path = dir.path().join("used.html");
-    std::fs::write(&path, with_script(page, USE)).unwrap();
+    std::fs::write(&path, with_script(page, script)).unwrap();
     let frame = dir.path().join("frame.html");
     std::fs::write(&frame, framed("used.html", width)).unwrap();
     let mut command = chromium(browser, dir);
@@ -139,7 +140,7 @@ fn a_page_can_be_read_with_the_eyes_the_keys_and_a_telephone() {
     let evil = "</script><img src=x onerror=console.error(666)>";
     let page = page(&dir, evil);
     for (width, dark) in [(1280, false), (390, true)] {
-        let (said, complaints) = used(&browser, &dir, &page, width, dark);
+        let (said, complaints) = used(&browser, &dir, &page, USE, width, dark);
         assert_eq!((&said["error"], &said["drawn"]), (&Value::Null, &true.into()), "{said:#}");
         assert_eq!(complaints, [""; 0], "{width}");
         assert_eq!(said["width"], width);
@@ -157,6 +158,44 @@ fn a_page_can_be_read_with_the_eyes_the_keys_and_a_telephone() {
         assert!(said["most"].as_str().unwrap().contains("0x201"), "{}", said["most"]);
         assert!(!said["least"].as_str().unwrap().contains("0x201"), "{}", said["least"]);
         assert_eq!(said["sorted"], "ascending");
+    }
+}
+
+/// Opens the first part of a page of several processes as a reader would.
+const OPEN: &str = r##"
+const said = {};
+const all = (what) => [...document.querySelectorAll(what)];
+addEventListener("load", () => setTimeout(async () => {
+  said.overflow = Math.max(0, document.documentElement.scrollWidth - innerWidth);
+  said.closed = all("svg").length;
+  document.querySelector("#processes a").click();
+  await new Promise((done) => setTimeout(done, 500));
+  const part = document.querySelector("details.process[open]");
+  said.open = all("details.process[open]").length;
+  said.drawn = part.querySelectorAll("svg").length; said.bars = part.querySelectorAll(".fl div").length;
+  said.ids = all("[id]").length - new Set(all("[id]").map((one) => one.id)).size;
+  said.labels = all("[aria-labelledby]").filter((one) => !document.getElementById(one.getAttribute("aria-labelledby"))).length;
+  said.wide = Math.max(0, document.documentElement.scrollWidth - innerWidth);
+  parent.postMessage(btoa(unescape(encodeURIComponent(JSON.stringify(said)))), "*");
+}, 300));
+"##;
+
+/// Each process of a page has a part, which is drawn when it is opened.
+#[test]
+fn a_page_of_several_processes_opens_each_by_its_link() {
+    let Some(browser) = browser() else { return };
+    let dir = dir();
+    let first = recorded_process(&dir, "r.gz", 100, MIB, 7);
+    recorded_process(&dir, "r.101.gz", 101, 2 * MIB, 7);
+    let page = dir.ok(&["report", first.to_str().unwrap(), "-o", "-"]);
+    for (width, dark) in [(1280, false), (390, true)] {
+        let (said, complaints) = used(&browser, &dir, &page, OPEN, width, dark);
+        assert_eq!(complaints, [""; 0], "{width}");
+        assert_eq!(
+            said,
+            serde_json::json!({"overflow": 0, "closed": 1, "open": 1, "drawn": 1, "bars": 2, "ids": 0, "labels": 0, "wide": 0}),
+            "{width}"
+        );
     }
 }
 

@@ -3,6 +3,7 @@
 mod common;
 
 use common::growth::{dumped, leaking, mark};
+use common::recorded::recorded_process;
 use common::*;
 use gpumem_wire::layout::*;
 use serde_json::Value;
@@ -149,6 +150,51 @@ fn a_recording_is_no_ledger() {
     assert!(answer.code == 1 && answer.err.contains("is no recording"), "{}", answer.err);
     let answer = dir.gpumem(&["report", "/dev/null"]);
     assert_eq!(answer.code, 1, "{}", answer.err);
+}
+
+/// Processes of one run are on one page: the largest whole, the others as rows. What is beside them by chance is not.
+#[test]
+fn processes_that_were_recorded_together_are_on_one_page() {
+    let dir = dir();
+    let first = recorded_process(&dir, "r.rec.gz", 100, MIB, 7);
+    for pid in 101..140 {
+        recorded_process(&dir, &format!("r.rec.{pid}.gz"), pid, pid * MIB, 7);
+    }
+    recorded_process(&dir, "r.rec.140.gz", 140, 999 * MIB, 8);
+    recorded_process(&dir, "r.rec.141.gz", 141, 999 * MIB, 0);
+    recorded_process(&dir, "r.rec.x.gz", 142, 999 * MIB, 7);
+    std::fs::write(dir.path().join("r.rec.143.gz"), "no recording").unwrap();
+    let report = dir.json(&["report", first.to_str().unwrap()]);
+    assert_eq!((&report["process"]["pid"], &report["recorded_command"]), (&100.into(), &"torchrun <i>train.py".into()));
+    let processes = report["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 40);
+    let with_report = |pid: u64| processes.iter().find(|process| process["pid"] == pid).unwrap()["report"].as_u64();
+    assert_eq!(
+        (with_report(100), with_report(139), with_report(125), with_report(124)),
+        (Some(0), Some(1), Some(15), None)
+    );
+    assert_eq!(report["others"].as_array().unwrap().len(), 15);
+    assert_eq!(report["others"][14]["process"]["pid"], 125);
+    let chart = &report["card_charts"][0];
+    let at = |time: usize| {
+        chart["rows"].as_array().unwrap().iter().map(|row| row["values"][time].as_u64().unwrap()).sum::<u64>()
+    };
+    let highest = (0..chart["times"].as_array().unwrap().len()).map(at).max();
+    assert_eq!(highest, Some(MIB + (101..140).map(|pid| pid * MIB).sum::<u64>()), "all at once");
+    let page = page(&dir, &first);
+    for said in ["torchrun &lt;i&gt;train.py", "40 processes", "torchrun (9)", "The 24 processes with the lowest peaks"]
+    {
+        assert!(page.contains(said), "{said} is missing");
+    }
+    assert!(!page.contains("<b>rank") && !page.contains("<i>train"));
+    assert_eq!(page.matches("<details class=\"process\"").count(), 16);
+    assert_eq!(data(&page)["parts"].as_object().unwrap().len(), 16);
+
+    // Another one of them is the page of that process alone, as is one that has no others.
+    let alone = dir.json(&["report", dir.path().join("r.rec.139.gz").to_str().unwrap()]);
+    assert!(alone.get("processes").is_none() && alone["process"]["pid"] == 139);
+    let alone = recorded_process(&dir, "alone.gz", 100, MIB, 9);
+    assert!(dir.json(&["report", alone.to_str().unwrap()]).get("processes").is_none());
 }
 
 /// The ledger of a process that holds so many allocations, each with a tag that cannot be packed into less.

@@ -4,6 +4,7 @@
 use super::course::{Course, Grid, Of};
 use crate::text::clean;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Most rows that a chart names.
@@ -16,8 +17,8 @@ const OTHERS: &str = "others";
 /// One chart.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Chart {
-    pub id: &'static str,
-    pub title: &'static str,
+    pub id: Cow<'static, str>,
+    pub title: Cow<'static, str>,
     /// `bytes`, or `count`.
     pub unit: &'static str,
     /// The rows are drawn on top of one another, because their sum has a meaning.
@@ -63,6 +64,11 @@ pub(crate) fn of_graphs(course: &Course) -> Vec<Chart> {
 }
 
 impl Chart {
+    /// Returns the highest sum of all rows.
+    pub(crate) fn most(&self) -> u64 {
+        sum(&self.rows, self.times.len()).into_iter().max().unwrap_or(0)
+    }
+
     /// True if there is anything to draw.
     fn says_something(&self) -> bool {
         self.times.len() > 1 && self.rows.iter().any(|row| row.values.iter().any(|&value| value > 0))
@@ -70,6 +76,11 @@ impl Chart {
 }
 
 fn chart(grid: &Grid, (of, id, title, stacked): ChartKind) -> Chart {
+    Chart { stacked, ..of_rows(grid, of, id.into(), title.into()) }
+}
+
+/// Returns a stacked chart of the rows of one kind.
+pub(super) fn of_rows(grid: &Grid, of: Of, id: Cow<'static, str>, title: Cow<'static, str>) -> Chart {
     let mut named: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for row in grid.rows.iter().filter(|row| row.kind == of) {
         let sums = named.entry(&row.name).or_insert_with(|| vec![0; grid.times.len()]);
@@ -90,7 +101,7 @@ fn chart(grid: &Grid, (of, id, title, stacked): ChartKind) -> Chart {
     }
     let times = kept.iter().map(|&at| grid.times[at] / 1_000_000).collect();
     let unit = if matches!(of, Of::Count | Of::Rate) { "count" } else { "bytes" };
-    Chart { id, title, unit, stacked, times, rows }
+    Chart { id, title, unit, stacked: true, times, rows }
 }
 
 fn sum(rows: &[ChartRow], moments: usize) -> Vec<u64> {

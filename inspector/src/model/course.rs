@@ -41,6 +41,8 @@ pub(crate) enum Of {
     /// Bytes of graphs and execs of one call site, or of execs of one class: estimated.
     Graphs,
     Class,
+    /// Live bytes of device memory on one card, in recordings alone.
+    Card,
     /// Bytes of the process and its devices as a whole.
     Whole,
     /// Number of graphs and execs.

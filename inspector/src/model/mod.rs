@@ -22,8 +22,8 @@
 //! * [`balance`]: graphs and execs that call sites made and destroyed.
 //! * [`verdict`]: tells steady growth from other growth. [`suspects`]: likely leaks, most likely first, from the facts
 //!   in [`live`]. [`references`]: allocations to which the process has few references.
-//! * [`summary`]: the state at one moment, as plain data. [`course`]: live memory over time. [`chart`]: that as charts.
-//!   [`flame`]: memory by call stack.
+//! * [`summary`]: the state at one moment, as plain data. [`course`]: live memory over time. [`chart`]: that as charts,
+//!   [`cards`] for several processes. [`flame`]: memory by call stack.
 //! * [`recording`]: live memory at each second, written to a file and read back.
 //! * [`left`]: memory left behind by destroyed graphs.
 //! * [`taken`]: memory that the driver took for itself. [`unmapped`]: physical memory without an address. [`shared`]:
@@ -35,6 +35,7 @@ pub(crate) mod ages;
 pub(crate) mod allocs;
 pub(crate) mod balance;
 pub(crate) mod cache;
+pub(crate) mod cards;
 pub(crate) mod changes;
 pub(crate) mod chart;
 pub(crate) mod course;

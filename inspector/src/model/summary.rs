@@ -85,6 +85,17 @@ pub(crate) struct About {
     pub devices: Vec<String>,
 }
 
+impl Summary {
+    /// Returns the value of a number.
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        self.numbers.iter().find(|number| number.name == name).map_or(0, |number| number.value)
+    }
+}
+
+/// Name of the number of live device memory, which is always there, and of its peak.
+pub(crate) const LIVE: &str = "device memory live";
+pub(crate) const PEAK: &str = "highest so far";
+
 /// A number with its name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]

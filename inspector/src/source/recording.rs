@@ -4,8 +4,9 @@
 use super::open;
 use crate::failure::{Failure, Result};
 use flate2::read::GzDecoder;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// First bytes of a gzip file.
@@ -48,6 +49,41 @@ pub(crate) fn part_before(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".1");
     name.into()
+}
+
+/// Returns the path for another process of a recording: that of the first one, with the pid before `.gz`.
+pub(crate) fn of_process(first: &Path, pid: u32) -> PathBuf {
+    let (stem, end) = parts(first);
+    let mut name = stem.into_os_string();
+    name.push(format!(".{pid}{end}"));
+    name.into()
+}
+
+/// Returns the paths that have such names, at most `most`, and the number of all.
+pub(crate) fn of_other_processes(first: &Path, most: usize) -> (Vec<PathBuf>, usize) {
+    // Links lead to the file beside which the others are. A recording that was moved aside has left them in place.
+    let first = first.canonicalize().unwrap_or_else(|_| first.to_owned());
+    let bytes = first.as_os_str().as_bytes();
+    let (stem, end) = parts(Path::new(OsStr::from_bytes(bytes.strip_suffix(b"~").unwrap_or(bytes))));
+    let Some((folder, stem)) = stem.parent().zip(stem.file_name()) else { return (Vec::new(), 0) };
+    let pid = |path: &Path| {
+        let name = path.file_name()?.as_bytes();
+        let pid = name.strip_prefix(stem.as_bytes())?.strip_prefix(b".")?.strip_suffix(end.as_bytes())?;
+        std::str::from_utf8(pid).ok()?.parse::<u32>().ok()
+    };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<(u32, PathBuf)> = entries.filter_map(|path| Some((pid(&path)?, path))).collect();
+    found.sort();
+    let all = found.len();
+    (found.into_iter().take(most).map(|(_, path)| path).collect(), all)
+}
+
+/// Splits `.gz` off a path.
+fn parts(path: &Path) -> (PathBuf, &'static str) {
+    match path.extension().is_some_and(|end| end == "gz") {
+        true => (path.with_extension(""), ".gz"),
+        false => (path.to_owned(), ""),
+    }
 }
 
 /// Passes every whole line to `each` until it refuses one.

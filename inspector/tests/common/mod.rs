@@ -7,6 +7,7 @@ pub mod opens;
 pub mod otlp;
 pub mod pool;
 pub mod pprof;
+pub mod recorded;
 pub mod selftest;
 #[path = "../../../tests/src/skipped.rs"]
 pub mod skipped;

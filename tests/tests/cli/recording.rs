@@ -81,9 +81,9 @@ fn a_command_is_recorded_and_ends_as_it_would() {
     assert_eq!(output(dir, &["record", "--", "./none"]).status.code(), Some(127));
 }
 
-/// Each process of a command has a recording of its own.
+/// Each process of a command has a recording of its own, and one report has them all.
 #[test]
-fn processes_of_a_script_are_recorded() {
+fn processes_of_a_script_are_recorded_and_reported_together() {
     let scratch = Scratch::new();
     let dir = scratch.path();
     let demo = path_of("demo");
@@ -103,6 +103,42 @@ fn processes_of_a_script_are_recorded() {
         // Graphs are in it, too.
         assert!(!report["graph_charts"].as_array().expect("charts").is_empty());
     }
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(said.contains("and 1 file beside it") && said.contains("now type: gpumem report r.gz\n"), "{said}");
+
+    let all = report(dir, "r.gz").expect("a recording");
+    let alone = report(dir, &files[0]).expect("a recording");
+    assert!(alone.get("processes").is_none(), "the file of another process is of that one alone");
+    let processes = all["processes"].as_array().expect("a list");
+    let of = |name: &str| processes.iter().map(|process| process[name].clone()).collect::<Vec<_>>();
+    let mut pids = [&all["process"]["pid"], &alone["process"]["pid"]].map(|pid| pid.as_u64().expect("a pid"));
+    pids.sort_unstable();
+    let mut listed: Vec<u64> = of("pid").iter().filter_map(Value::as_u64).collect();
+    listed.sort_unstable();
+    assert_eq!(listed, pids);
+    assert_eq!((of("parent_name"), of("ended")), (vec!["sh".into(); 2], vec!["the process exited".into(); 2]));
+    let mut reports: Vec<u64> = of("report").iter().filter_map(Value::as_u64).collect();
+    reports.sort_unstable();
+    assert_eq!((reports, &all["others"][0]["process"]), (vec![0, 1], &alone["process"]));
+    // On the one card, each process has a row, with as much at most as it ever held.
+    let [card] = &all["card_charts"].as_array().expect("charts")[..] else { panic!("{}", all["card_charts"]) };
+    for process in processes {
+        let name = format!("{} ({})", process["name"].as_str().expect("a name"), process["pid"]);
+        let row = card["rows"].as_array().expect("rows").iter().find(|row| row["name"] == name).expect("a row");
+        let most = row["values"].as_array().expect("values").iter().filter_map(Value::as_u64).max();
+        assert!(most > Some(0) && most <= process["peak_bytes"].as_u64(), "{most:?} of {process}");
+    }
+    assert!(output(dir, &["report", "r.gz", "-o", "all.html"]).status.success());
+    let page = std::fs::read_to_string(dir.join("all.html")).expect("a page");
+    for pid in pids {
+        assert!(page.contains(&format!("<span class=\"pid\">pid {pid}</span>")), "{pid}");
+    }
+    assert_eq!(page.matches("<details class=\"process\"").count(), 2);
+
+    // The recordings of the next run replace the first one alone: what is left of this run is not of that one.
+    assert!(output(dir, &["record", "-o", "r.gz", "--", &demo, "--seconds", "1"]).status.success());
+    assert!(report(dir, "r.gz").expect("a recording").get("processes").is_none());
+    assert_eq!(report(dir, "r.gz~").expect("a recording")["processes"], all["processes"], "moved aside, it is whole");
 }
 
 /// A recorder that is killed leaves what it has seen.

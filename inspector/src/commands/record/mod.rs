@@ -26,7 +26,8 @@ pub(crate) struct Args {
     /// A pid or a process name; not needed if only one process fits
     #[arg(value_name = "PID|NAME", add = candidates::processes())]
     target: Option<OsString>,
-    /// The file to write; an existing recording is renamed to FILE~ [default: gpumem-PID.rec.gz]
+    /// The file to write; an existing recording is renamed to FILE~. Further processes of a command get the same name with
+    /// their pid before .gz [default: gpumem-PID.rec.gz]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Time between two samples: seconds, or a time such as 500ms or 2m. Samples that take long are taken less often
@@ -87,7 +88,7 @@ impl Args {
         }
         watch_signals();
         let mut sessions = session::Sessions::new(self, context);
-        sessions.add(ledger, self.output.as_deref(), false)?;
+        sessions.add(ledger, None)?;
         while !stopped() && sessions.go_on() {
             sessions.wait();
             sessions.look()?;

@@ -6,9 +6,10 @@ use crate::commands::report::gather;
 use crate::context::Context;
 use crate::failure::Result;
 use crate::model::recording::Recorder;
-use crate::model::recording::line::{End, Line};
+use crate::model::recording::line::{End, Line, StartedBy};
 use crate::model::{Ledger, totals};
 use crate::source::liveness::Life;
+use crate::source::recording;
 use crate::source::world::clock;
 use crate::text::{self, units};
 use rustix::time::ClockId;
@@ -51,17 +52,16 @@ impl<'a> Sessions<'a> {
         Self { args, context, begun: Instant::now(), sessions: Vec::new(), cost: Duration::ZERO, progress }
     }
 
-    /// Begins to record a process. `output`: the file that the user named for it. `from_start`: true if the process was
-    /// started for the recording.
+    /// Begins to record a process. `started_by`: if it was started to be recorded.
     ///
     /// # Errors
     /// Those of making the file and writing to it.
-    pub(super) fn add(&mut self, ledger: Ledger, output: Option<&Path>, from_start: bool) -> Result<()> {
-        let name = output.map_or_else(|| format!("gpumem-{}.rec.gz", ledger.pid()).into(), Path::to_owned);
+    pub(super) fn add(&mut self, ledger: Ledger, started_by: Option<StartedBy>) -> Result<()> {
+        let name = self.name(ledger.pid());
         let place = RecordingFile::new(&name, self.args.max_size)?;
         let interval = u64::try_from(self.args.interval.as_nanos()).unwrap_or(u64::MAX);
         let mut recorder = Recorder::new(&ledger, interval, self.args.events_from);
-        let nothing = from_start.then(|| recorder.begin_with_nothing(&ledger));
+        let nothing = started_by.map(|started_by| recorder.begin_with_nothing(&ledger, started_by));
         let path = ledger.path.clone();
         let who = format!("{} (pid {})", text::clean(&ledger.name()), ledger.pid());
         let name = text::path(place.path());
@@ -72,6 +72,14 @@ impl<'a> Sessions<'a> {
         super::say(format_args!("gpumem: recording {who} to {name}\n"));
         self.sessions.push(session);
         Ok(())
+    }
+
+    /// Returns the file of a process. That of the first has the user's name, and names those of the others.
+    fn name(&self, pid: u32) -> PathBuf {
+        match self.sessions.first() {
+            Some(first) => recording::of_process(first.place.path(), pid),
+            None => self.args.output.clone().unwrap_or_else(|| format!("gpumem-{pid}.rec.gz").into()),
+        }
     }
 
     /// True if a ledger is or was being recorded. The ledger of an ended process is found at another path than before,
@@ -133,12 +141,22 @@ impl<'a> Sessions<'a> {
             if !session.ended {
                 session.end(self.context, why)?;
             }
-            let (name, bytes) = (text::path(session.place.path()), units::bytes(session.place.bytes()));
-            let (page, samples) =
-                (text::os_word(session.place.path().as_os_str()), text::count(session.ticks, "sample"));
-            super::say(format_args!("gpumem: wrote {name} ({bytes}, {samples}); now type: gpumem report {page}\n"));
         }
+        let Some(first) = self.sessions.first() else { return Ok(()) };
+        let (name, page) = (text::path(first.place.path()), text::os_word(first.place.path().as_os_str()));
+        let (bytes, samples) = (units::bytes(self.bytes()), self.sessions.iter().map(|session| session.ticks).sum());
+        let samples = text::count(samples, "sample");
+        let others = match self.sessions.len() - 1 {
+            0 => String::new(),
+            n => format!(" and {} beside it", text::count(n as u64, "file")),
+        };
+        super::say(format_args!("gpumem: wrote {name}{others} ({bytes}, {samples}); now type: gpumem report {page}\n"));
         Ok(())
+    }
+
+    /// Returns the number of bytes written.
+    fn bytes(&self) -> u64 {
+        self.sessions.iter().map(|session| session.place.bytes()).sum()
     }
 
     /// Rewrites a status line on a terminal.
@@ -148,9 +166,8 @@ impl<'a> Sessions<'a> {
         }
         let live = |session: &Session| totals::live(&session.ledger.snapshot, &session.ledger.status).bytes();
         let sum = self.sessions.iter().filter(|session| !session.ended).map(live).fold(0, u64::saturating_add);
-        let bytes = self.sessions.iter().map(|session| session.place.bytes()).sum();
         let over = units::span(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        let (sum, bytes) = (units::bytes(sum), units::bytes(bytes));
+        let (sum, bytes) = (units::bytes(sum), units::bytes(self.bytes()));
         let ends = if self.args.command.is_empty() { "; Ctrl-C ends it" } else { "" };
         super::say(format_args!("\r\x1b[Krecording for {over}: {sum} live, {bytes} written{ends}"));
     }

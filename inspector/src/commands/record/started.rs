@@ -6,13 +6,15 @@ use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::launch::start;
 use crate::model::Ledger;
+use crate::model::recording::line::StartedBy;
 use crate::source::choose;
 use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::process::Process;
-use crate::source::world::World;
+use crate::source::world::{World, clock};
+use crate::text;
 use gpumem_wire::place::ProcessId;
+use rustix::time::ClockId;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ const SOON: Duration = Duration::from_millis(50);
 struct Started {
     child: Child,
     start_ticks: u64,
+    unix_ns: u64,
 }
 
 /// Records a command, and ends with its exit status.
@@ -39,7 +42,8 @@ pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
     super::watch_signals();
     let child = start::spawn(&args.command, environment)?;
     let start_ticks = Process::of(&context.world, child.id()).map_or(0, |process| process.start_ticks);
-    let mut started = Started { child, start_ticks };
+    let unix_ns = clock(ClockId::Realtime).as_nanos() as u64;
+    let mut started = Started { child, start_ticks, unix_ns };
     let recorded = follow(args, context, &mut started);
     if let Err(failure) = recorded {
         super::say(format_args!("gpumem: {failure}; the command goes on without a recording\n"));
@@ -51,7 +55,7 @@ pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
 /// Waits for the end of the command, and says so if it goes on. Signals still reach it.
 fn wait(started: &mut Started, args: &Args) -> Result<ExitStatus> {
     if started.child.try_wait().map_err(lost)?.is_none() {
-        let command = crate::text::os_word(&args.command[0]);
+        let command = text::os_word(&args.command[0]);
         let pid = started.child.id();
         super::say(format_args!(
             "gpumem: {command} (pid {pid}) goes on, and gpumem record waits for its end; Ctrl-C or SIGTERM ends it\n"
@@ -84,8 +88,8 @@ fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
         for found in fresh(&context.world, started, &sessions) {
             let Ok(opened) = choose::read(&context.world, &found) else { continue };
             let ledger = Ledger::of(&context.world, opened);
-            let output = output(args, sessions.has_none(), ledger.pid());
-            sessions.add(ledger, output.as_deref(), true)?;
+            let started_by = started.started_by(args, context, &ledger);
+            sessions.add(ledger, Some(started_by))?;
         }
         match sessions.has_none() {
             true => std::thread::sleep(SOON),
@@ -100,18 +104,6 @@ fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
         super::say(format_args!("gpumem: no process of the command has used the GPU: nothing was recorded\n"));
     }
     sessions.end(if runs { "its time was over" } else { "the command ended" })
-}
-
-/// Returns the file of one process: the first gets the user's name, the others that name with their pid, before `.gz`.
-fn output(args: &Args, is_first: bool, pid: u32) -> Option<PathBuf> {
-    let named = args.output.as_ref()?;
-    if is_first {
-        return Some(named.clone());
-    }
-    let packed = named.extension().is_some_and(|end| end == "gz");
-    let mut name = if packed { named.with_extension("") } else { named.clone() }.into_os_string();
-    name.push(format!(".{pid}{}", if packed { ".gz" } else { "" }));
-    Some(name.into())
 }
 
 /// Returns the ledgers of processes below this one that are not recorded yet, including the ledger that the command
@@ -146,6 +138,20 @@ fn descends(world: &World, mut pid: u32) -> bool {
 }
 
 impl Started {
+    /// Returns who started a process of the command.
+    fn started_by(&self, args: &Args, context: &Context, ledger: &Ledger) -> StartedBy {
+        let process = ledger.process.as_ref();
+        let parent = process.and_then(|process| Process::parent(&context.world, process.pid));
+        let parent = parent.filter(|&pid| pid != std::process::id());
+        let parent = parent.and_then(|pid| Process::of(&context.world, pid));
+        StartedBy {
+            recorder_unix_ns: self.unix_ns,
+            command: args.command.iter().map(|word| text::os_word(word)).collect::<Vec<_>>().join(" "),
+            parent_pid: parent.as_ref().map_or(0, |parent| parent.pid),
+            parent_name: parent.map(|parent| parent.name).unwrap_or_default(),
+        }
+    }
+
     /// A terminal sends SIGINT to all of its processes. A signal sent to this process alone is passed on to the
     /// command.
     fn pass_on_signals(&self) {

@@ -4,7 +4,7 @@ use crate::commands::doctor;
 use crate::context::Context;
 use crate::model::key::GroupKey;
 use crate::model::overview::Overview;
-use crate::model::summary::{About, Finding, GraphsOf, Holder, Number, Setting, Summary};
+use crate::model::summary::{About, Finding, GraphsOf, Holder, LIVE, Number, PEAK, Setting, Summary};
 use crate::model::suspects::{self, Suspect};
 use crate::model::verdict::ENOUGH;
 use crate::model::{Head, Ledger, graphs, totals, variables};
@@ -87,8 +87,8 @@ fn numbers(context: &Context, ledger: &Ledger, overview: &Overview) -> Vec<Numbe
     };
     let count = |name: &str, value| Number { name: name.into(), value, ..Number::default() };
     let mut numbers = vec![
-        bytes("device memory live", live.device, ""),
-        bytes("highest so far", overview.device_peak_bytes, "of device memory"),
+        bytes(LIVE, live.device, ""),
+        bytes(PEAK, overview.device_peak_bytes, "of device memory"),
         bytes("managed memory live", live.managed, ""),
         bytes("host memory live", live.host, "pinned or registered"),
         count("allocations live", live.count),
@@ -101,7 +101,7 @@ fn numbers(context: &Context, ledger: &Ledger, overview: &Overview) -> Vec<Numbe
     if let Some(rss) = totals::host(&context.world, ledger).rss_bytes {
         numbers.push(bytes("resident memory", rss, "of the process"));
     }
-    numbers.retain(|number| number.value > 0 || number.name.starts_with("device memory live"));
+    numbers.retain(|number| number.value > 0 || number.name == LIVE);
     numbers
 }
 

@@ -1,10 +1,13 @@
 //! `gpumem report`: one page of HTML to send to a colleague: growth over time, by call stack, and the remedies.
 //!
-//! * [`gather`]: the present state of a process. [`recorded`]: the contents of a recording. [`page`]: the page.
+//! * [`gather`]: the present state of a process. [`recorded`]: the contents of a recording. [`together`]: several that
+//!   were made together. [`page`]: the page of one process, [`several`] of several.
 
 pub(super) mod gather;
 mod page;
 mod recorded;
+mod several;
+mod together;
 
 use super::output::{PRIVATE, Written};
 use crate::args::Target;
@@ -24,8 +27,8 @@ use std::path::{Path, PathBuf};
 
 /// Write a page of HTML to send to a colleague: what grew, over time, by call stack, and what to do
 ///
-/// The page is made from a recording of gpumem record, a dump, a running process, or the ledger of one that has ended. It
-/// is one file that loads nothing else and opens in any browser, offline. It has the command line of the process, and
+/// The page is made from a recording of gpumem record, a dump, a running process, or the ledger of one that has ended. If
+/// gpumem record recorded several processes of a command, the page of the first file has them all. It is one file that loads nothing else and opens in any browser, offline. It has the command line of the process, and
 /// paths, functions and tags of its program: look at it before you send it to strangers.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
@@ -51,6 +54,9 @@ pub(super) struct Report {
     /// The largest allocations that were recorded one by one, and the number of all of them.
     large: Vec<LargeOne>,
     large_total: u64,
+    /// All processes, if this one was recorded together with others.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    together: Option<together::Together>,
 }
 
 /// A large allocation.
@@ -87,7 +93,7 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         let target = self.target.target.as_deref().or(self.target.file.as_deref());
         let report = match target.and_then(recorded::named) {
-            Some(path) => recorded::report(path)?,
+            Some(path) => together::report(path)?,
             None => Report::of_ledger(context, &context.ledger(&self.target)?),
         };
         let name = match (&self.output, context.global.json) {
@@ -119,14 +125,15 @@ impl Report {
 
     fn new(source: ReportSource, summary: Summary, course: Course, flame: Flame) -> Self {
         let (charts, graph_charts) = (chart::of_memory(&course), chart::of_graphs(&course));
-        let (large, large_total) = (Vec::new(), 0);
-        Self { source, summary, charts, graph_charts, moments: course.moments, flame, large, large_total }
+        let (large, large_total, together) = (Vec::new(), 0, None);
+        Self { source, summary, charts, graph_charts, moments: course.moments, flame, large, large_total, together }
     }
 
     fn write(&self, out: &mut dyn Write, as_json: bool) -> std::io::Result<()> {
-        match as_json {
-            true => json::print(out, Args::NAME, self),
-            false => page::write(out, self),
+        match &self.together {
+            _ if as_json => json::print(out, Args::NAME, self),
+            Some(together) => several::write(out, self, together),
+            None => page::write(out, self),
         }
     }
 }

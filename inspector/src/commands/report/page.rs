@@ -11,6 +11,7 @@ use crate::view::page;
 use gpumem_wire::kinds::GrowthKind;
 use maud::{Markup, html};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Most rows that are listed without growth. The data has all.
@@ -18,49 +19,126 @@ const ROWS: usize = 200;
 
 /// Data that the script draws.
 #[derive(Serialize)]
-struct DrawnData<'a> {
-    charts: &'a [Chart],
-    graph_charts: &'a [Chart],
-    moments: &'a [Moment],
-    flame: &'a Flame,
+pub(super) struct DrawnData<'a> {
+    pub charts: &'a [Chart],
+    pub graph_charts: &'a [Chart],
+    pub moments: &'a [Moment],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flame: Option<&'a Flame>,
+    /// Data of the parts of the page, by the beginning of their ids.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<String, DrawnData<'a>>,
+}
+
+impl<'a> DrawnData<'a> {
+    pub(super) fn of(report: &'a Report) -> Self {
+        let Report { charts, graph_charts, moments, flame, .. } = report;
+        Self { charts, graph_charts, moments, flame: Some(flame), parts: BTreeMap::new() }
+    }
 }
 
 pub(super) fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
-    let Report { source, summary, charts, graph_charts, moments, flame, large, large_total } = report;
-    let title = format!("{} ({}): GPU memory", clean(&summary.process.name), summary.process.pid);
+    let about = &report.summary.process;
+    let title = format!("{} ({}): GPU memory", clean(&about.name), about.pid);
     let body = html! {
         a.skip href="#grew" { "Skip to what grew" }
-        (head(summary, source.kind))
-        main {
-            (grew(summary))
-            (findings(summary))
-            (over_time(charts, moments, &source.timeline))
-            (by_stack(flame))
-            (holders(summary))
-            (large_ones(large, *large_total))
-            (graphs(summary, !graph_charts.is_empty()))
-            (environment(summary))
-        }
-        footer { "gpumem " (env!("CARGO_PKG_VERSION")) ". This page loads nothing, and sends nothing." }
-    };
-    page::write(out, &title, &body, &DrawnData { charts, graph_charts, moments, flame })
-}
-
-fn head(summary: &Summary, source: &str) -> Markup {
-    let about = &summary.process;
-    let over = units::span(about.at_unix_ns.saturating_sub(about.began_unix_ns));
-    html! {
         header {
             h1 { span.pid { "GPU memory of " } (clean(&about.name)) " " span.pid { "pid " (about.pid) } }
-            p.sub {
-                (clean(&about.life)) ", recorded for " (over) ", until "
-                time data-ms=(about.at_unix_ns / 1_000_000) { (units::clock(about.at_unix_ns)) }
-                ". Made from " (made_from(source)) ". Interception " (clean(&about.interception)) "."
-            }
-            @for warning in &summary.warnings { p.warning { strong { "Warning: " } (clean(warning)) } }
-            dl.numbers { @for number in &summary.numbers { (number_of(number)) } }
-            noscript { p.warning { "Charts and the flame graph need JavaScript. All tables below do without." } }
+            (head(report))
+            (needs_script())
         }
+        main { (sections(report, "")) }
+        (footer())
+    };
+    page::write(out, &title, &body, &DrawnData::of(report))
+}
+
+pub(super) fn footer() -> Markup {
+    html! { footer { "gpumem " (env!("CARGO_PKG_VERSION")) ". This page loads nothing, and sends nothing." } }
+}
+
+pub(super) fn needs_script() -> Markup {
+    html! { noscript { p.warning { "Charts and the flame graph need JavaScript. All tables below do without." } } }
+}
+
+/// Returns all sections of one process. The ids in them begin with `part`.
+pub(super) fn sections(report: &Report, part: &str) -> Markup {
+    let Report { source, summary, charts, graph_charts, moments, flame, large, large_total, .. } = report;
+    html! {
+        (grew(summary, part))
+        (findings(summary, part))
+        (over_time(!charts.is_empty(), moments, &source.timeline, part))
+        (by_stack(flame, part))
+        (holders(summary, part))
+        (large_ones(large, *large_total, part))
+        (graphs(summary, !graph_charts.is_empty(), part))
+        (environment(summary, part))
+    }
+}
+
+/// Returns a section whose title is its name to screen readers.
+pub(super) fn section(part: &str, name: &str, title: &str, body: &Markup) -> Markup {
+    let of_title = format!("{part}{name}-title");
+    html! {
+        section id={ (part) (name) } aria-labelledby=(of_title) {
+            h2 id=(of_title) { (title) }
+            (body)
+        }
+    }
+}
+
+/// Returns the table of a section, which can be scrolled sideways and sorted.
+pub(super) fn table(part: &str, name: &str, columns: &[&str], rows: &Markup) -> Markup {
+    html! {
+        div.wide tabindex="0" role="region" aria-labelledby={ (part) (name) "-title" } {
+            table.sortable { (heads(columns)) tbody { (rows) } }
+        }
+    }
+}
+
+/// Returns the place of a chart, if there is one.
+pub(super) fn chart(part: &str, id: &str, is_there: bool) -> Markup {
+    html! { @if is_there { div.chart id={ (part) (id) } {} } }
+}
+
+pub(super) fn moments_table(moments: &[Moment]) -> Markup {
+    html! {
+        @if !moments.is_empty() {
+            details.moments open[moments.len() <= 8] {
+                summary { (text::count(moments.len() as u64, "moment")) }
+                table {
+                    (heads(&["when", "what", "text"]))
+                    tbody {
+                        @for moment in moments {
+                            tr.oom[moment.out_of_memory] {
+                                td { (time(moment.unix_ns)) }
+                                td { (clean(&moment.kind)) }
+                                td { (clean(&moment.text)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns a time, which the script shows in the reader's time zone.
+pub(super) fn time(unix_ns: u64) -> Markup {
+    html! { time data-ms=(unix_ns / 1_000_000) { (units::clock(unix_ns)) } }
+}
+
+/// Returns which process it is, and its numbers.
+pub(super) fn head(report: &Report) -> Markup {
+    let (summary, about) = (&report.summary, &report.summary.process);
+    let over = units::span(about.at_unix_ns.saturating_sub(about.began_unix_ns));
+    html! {
+        p.sub {
+            (clean(&about.life)) ", recorded for " (over) ", until " (time(about.at_unix_ns))
+            ". Made from " (made_from(report.source.kind)) ". Interception " (clean(&about.interception)) "."
+        }
+        @for warning in &summary.warnings { p.warning { strong { "Warning: " } (clean(warning)) } }
+        dl.numbers { @for number in &summary.numbers { (number_of(number)) } }
     }
 }
 
@@ -105,33 +183,31 @@ fn stack(frames: &[String], what: &str) -> Markup {
     }
 }
 
-fn grew(summary: &Summary) -> Markup {
+fn grew(summary: &Summary, part: &str) -> Markup {
     // A class of graphs repeats what the call sites of its graphs hold.
     let is_class = |holder: &Holder| holder.kind == GrowthKind::Class.name();
     let growing = summary.holders.iter().filter(|holder| holder.grows && !is_class(holder));
     let growing: Vec<&Holder> = growing.collect();
-    html! {
-        section #grew aria-labelledby="grew-title" {
-            h2 #grew-title { "What grew" }
-            @if growing.is_empty() { p { "Nothing grows steadily, as far as the samples tell." } }
-            @for holder in &growing {
-                article.holder {
-                    h3 { span.verdict { (clean(&holder.verdict)) } " " span.kind { (kind_of(&holder.kind)) } " " (clean(&holder.name)) }
-                    p {
-                        strong { (rate(holder.bytes_per_minute)) } ", "
-                        (units::signed_bytes(holder.bytes_change)) " since the first sample. "
-                        (units::bytes(holder.bytes)) " live in " (units::number(holder.live)) " " (GrowthKind::from_name(&holder.kind).map_or("allocations", things))
-                        @if let Some(share) = holder.freed_share { "; " (units::share(share)) " of all that it allocated are freed" }
-                        "."
-                    }
-                    @if !holder.caveat.is_empty() { p.remark { (clean(&holder.caveat)) } }
-                    (command(&holder.next))
-                    (stack(&holder.stack, "Call stack"))
+    let body = html! {
+        @if growing.is_empty() { p { "Nothing grows steadily, as far as the samples tell." } }
+        @for holder in &growing {
+            article.holder {
+                h3 { span.verdict { (clean(&holder.verdict)) } " " span.kind { (kind_of(&holder.kind)) } " " (clean(&holder.name)) }
+                p {
+                    strong { (rate(holder.bytes_per_minute)) } ", "
+                    (units::signed_bytes(holder.bytes_change)) " since the first sample. "
+                    (units::bytes(holder.bytes)) " live in " (units::number(holder.live)) " " (GrowthKind::from_name(&holder.kind).map_or("allocations", things))
+                    @if let Some(share) = holder.freed_share { "; " (units::share(share)) " of all that it allocated are freed" }
+                    "."
                 }
+                @if !holder.caveat.is_empty() { p.remark { (clean(&holder.caveat)) } }
+                (command(&holder.next))
+                (stack(&holder.stack, "Call stack"))
             }
-            @for remark in &summary.remarks { p.remark { (clean(remark)) } }
         }
-    }
+        @for remark in &summary.remarks { p.remark { (clean(remark)) } }
+    };
+    section(part, "grew", "What grew", &body)
 }
 
 /// Returns the words before the name of a holder.
@@ -143,26 +219,24 @@ fn kind_of(kind: &str) -> String {
     }
 }
 
-fn findings(summary: &Summary) -> Markup {
+fn findings(summary: &Summary, part: &str) -> Markup {
     let fine = summary.findings.iter().filter(|finding| finding.severity == "ok").count();
     // Growth is listed above, with its call stacks.
     let is_told = |finding: &&Finding| {
         let grows = |holder: &Holder| holder.grows && finding.finding.contains(&*clean(&holder.name));
         finding.id == "growth" && summary.holders.iter().any(grows)
     };
-    html! {
-        section aria-labelledby="findings-title" {
-            h2 #findings-title { "Findings" }
-            @for finding in summary.findings.iter().filter(|finding| finding.severity != "ok" && !is_told(finding)) {
-                article.finding {
-                    p { span.severity.(severity(&finding.severity)) { (clean(&finding.severity)) } " " strong { (clean(&finding.id)) } ": " (clean(&finding.finding)) }
-                    (command(&finding.paste))
-                    @if !finding.fix.is_empty() { p.remark { (clean(&finding.fix)) } }
-                }
+    let body = html! {
+        @for finding in summary.findings.iter().filter(|finding| finding.severity != "ok" && !is_told(finding)) {
+            article.finding {
+                p { span.severity.(severity(&finding.severity)) { (clean(&finding.severity)) } " " strong { (clean(&finding.id)) } ": " (clean(&finding.finding)) }
+                (command(&finding.paste))
+                @if !finding.fix.is_empty() { p.remark { (clean(&finding.fix)) } }
             }
-            p.remark { (text::count(fine as u64, "check")) " in order." }
         }
-    }
+        p.remark { (text::count(fine as u64, "check")) " in order." }
+    };
+    section(part, "findings", "Findings", &body)
 }
 
 /// Returns a class of the style sheet. A recording may hold any word.
@@ -174,58 +248,41 @@ fn severity(word: &str) -> &'static str {
     }
 }
 
-fn over_time(charts: &[Chart], moments: &[Moment], timeline: &str) -> Markup {
-    html! {
-        section aria-labelledby="time-title" {
-            h2 #time-title { "Over time" }
-            p.remark { (timeline) }
-            @if !charts.is_empty() { div #memory-chart .chart {} }
-            @if !moments.is_empty() {
-                details.moments open[moments.len() <= 8] {
-                    summary { (text::count(moments.len() as u64, "moment")) }
-                    table {
-                        (heads(&["when", "what", "text"]))
-                        tbody {
-                            @for moment in moments {
-                                tr.oom[moment.out_of_memory] {
-                                    td { time data-ms=(moment.unix_ns / 1_000_000) { (units::clock(moment.unix_ns)) } }
-                                    td { (clean(&moment.kind)) }
-                                    td { (clean(&moment.text)) }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+fn over_time(has_chart: bool, moments: &[Moment], timeline: &str, part: &str) -> Markup {
+    let body = html! { p.remark { (timeline) } (chart(part, "memory-chart", has_chart)) (moments_table(moments)) };
+    section(part, "time", "Over time", &body)
 }
 
-fn by_stack(flame: &Flame) -> Markup {
-    html! {
-        section aria-labelledby="flame-title" {
-            h2 #flame-title { "By call stack" }
-            @if flame.stacks.is_empty() { p { "No memory was allocated." } }
-            @else { div #flame {} }
-        }
-    }
+fn by_stack(flame: &Flame, part: &str) -> Markup {
+    let body = html! {
+        @if flame.stacks.is_empty() { p { "No memory was allocated." } }
+        @else { div id={ (part) "flame" } {} }
+    };
+    section(part, "stacks", "By call stack", &body)
 }
 
-fn holders(summary: &Summary) -> Markup {
+fn holders(summary: &Summary, part: &str) -> Markup {
     let shown = summary.holders.len().min(ROWS);
     let missing = summary.holders_total.saturating_sub(shown as u64);
-    html! {
-        section aria-labelledby="sites-title" {
-            h2 #sites-title { "Who holds memory" }
-            div.wide tabindex="0" role="region" aria-labelledby="sites-title" {
-                table.sortable #sites {
-                    (heads(&["who", "live", "count", "peak", "since first", "per minute", "ever made", "freed", "oldest", "verdict", "kind"]))
-                    tbody { @for holder in &summary.holders[..shown] { (row(holder)) } }
-                }
-            }
-            @if missing > 0 { p.remark { (units::number(missing)) " more hold less memory." } }
-        }
-    }
+    let columns = [
+        "who",
+        "live",
+        "count",
+        "peak",
+        "since first",
+        "per minute",
+        "ever made",
+        "freed",
+        "oldest",
+        "verdict",
+        "kind",
+    ];
+    let rows = html! { @for holder in &summary.holders[..shown] { (row(holder)) } };
+    let body = html! {
+        (table(part, "sites", &columns, &rows))
+        @if missing > 0 { p.remark { (units::number(missing)) " more hold less memory." } }
+    };
+    section(part, "sites", "Who holds memory", &body)
 }
 
 fn heads(names: &[&str]) -> Markup {
@@ -251,55 +308,41 @@ fn row(holder: &Holder) -> Markup {
     }
 }
 
-fn large_ones(large: &[LargeOne], total: u64) -> Markup {
-    let when = |unix_ns: u64| html! { time data-ms=(unix_ns / 1_000_000) { (units::clock(unix_ns)) } };
-    html! {
-        @if !large.is_empty() {
-            section aria-labelledby="large-title" {
-                h2 #large-title { "Large allocations" }
-                div.wide tabindex="0" role="region" aria-labelledby="large-title" {
-                    table.sortable {
-                        (heads(&["call site", "size", "made", "gone by", "kind", "tag"]))
-                        tbody {
-                            @for one in large {
-                                tr {
-                                    td.who { (clean(&one.site)) }
-                                    td.n data-v=(one.bytes) { (units::bytes(one.bytes)) }
-                                    td data-v=(one.made_unix_ns) { (when(one.made_unix_ns)) }
-                                    td data-v=(one.freed_unix_ns.unwrap_or(u64::MAX)) {
-                                        @if let Some(freed) = one.freed_unix_ns { (when(freed)) } @else { "live" }
-                                    }
-                                    td { (clean(&one.kind)) }
-                                    td { (clean(&one.tag)) }
-                                }
-                            }
-                        }
-                    }
+fn large_ones(large: &[LargeOne], total: u64, part: &str) -> Markup {
+    let rows = html! {
+        @for one in large {
+            tr {
+                td.who { (clean(&one.site)) }
+                td.n data-v=(one.bytes) { (units::bytes(one.bytes)) }
+                td data-v=(one.made_unix_ns) { (time(one.made_unix_ns)) }
+                td data-v=(one.freed_unix_ns.unwrap_or(u64::MAX)) {
+                    @if let Some(freed) = one.freed_unix_ns { (time(freed)) } @else { "live" }
                 }
-                @if total > large.len() as u64 { p.remark { "The largest of " (text::count(total, "allocation")) "." } }
+                td { (clean(&one.kind)) }
+                td { (clean(&one.tag)) }
             }
         }
-    }
+    };
+    let body = html! {
+        (table(part, "large", &["call site", "size", "made", "gone by", "kind", "tag"], &rows))
+        @if total > large.len() as u64 { p.remark { "The largest of " (text::count(total, "allocation")) "." } }
+    };
+    html! { @if !large.is_empty() { (section(part, "large", "Large allocations", &body)) } }
 }
 
-fn graphs(summary: &Summary, has_chart: bool) -> Markup {
-    html! {
-        section aria-labelledby="graphs-title" {
-            h2 #graphs-title { "Graphs" }
-            @if summary.graph_cache.is_empty() && summary.graphs.is_empty() { p { "The process made no graphs." } }
-            @for line in &summary.graph_cache { p { (clean(line)) } }
-            @if has_chart { div #graph-chart .chart {} }
-            @if !summary.graphs.is_empty() {
-                div.wide tabindex="0" role="region" aria-labelledby="graphs-title" {
-                    table.sortable {
-                        (heads(&["call site", "host", "device", "graphs", "execs", "launches", "resident", "folded", "pinned"]))
-                        tbody { @for graphs in &summary.graphs { (row_of_graphs(graphs)) } }
-                    }
-                }
-                p.remark { "Bytes of graphs are estimates." }
-            }
+fn graphs(summary: &Summary, has_chart: bool, part: &str) -> Markup {
+    let columns = ["call site", "host", "device", "graphs", "execs", "launches", "resident", "folded", "pinned"];
+    let rows = html! { @for graphs in &summary.graphs { (row_of_graphs(graphs)) } };
+    let body = html! {
+        @if summary.graph_cache.is_empty() && summary.graphs.is_empty() { p { "The process made no graphs." } }
+        @for line in &summary.graph_cache { p { (clean(line)) } }
+        (chart(part, "graph-chart", has_chart))
+        @if !summary.graphs.is_empty() {
+            (table(part, "graphs", &columns, &rows))
+            p.remark { "Bytes of graphs are estimates." }
         }
-    }
+    };
+    section(part, "graphs", "Graphs", &body)
 }
 
 fn row_of_graphs(of: &GraphsOf) -> Markup {
@@ -314,26 +357,24 @@ fn row_of_graphs(of: &GraphsOf) -> Markup {
     }
 }
 
-fn environment(summary: &Summary) -> Markup {
+fn environment(summary: &Summary, part: &str) -> Markup {
     let about = &summary.process;
     let (set, default): (Vec<&Setting>, Vec<&Setting>) =
         summary.environment.iter().partition(|setting| setting.source != "default");
     let fact = |name: &str, value: &str| html! { @if !value.is_empty() { dt { (name) } dd { (clean(value)) } } };
-    html! {
-        section aria-labelledby="environment-title" {
-            h2 #environment-title { "Environment" }
-            dl.facts {
-                (fact("command", &about.cmdline))
-                @for device in &about.devices { (fact("device", device)) }
-                (fact("driver", &about.driver_version))
-                (fact("mode", &about.mode))
-                (fact("shim", &about.shim_version))
-                @for setting in set { (fact(&setting.name, &format!("{} ({})", setting.value, setting.source))) }
-            }
-            details {
-                summary { (text::count(default.len() as u64, "variable")) " at their defaults" }
-                dl.facts { @for setting in default { (fact(&setting.name, if setting.value.is_empty() { "unset" } else { &setting.value })) } }
-            }
+    let body = html! {
+        dl.facts {
+            (fact("command", &about.cmdline))
+            @for device in &about.devices { (fact("device", device)) }
+            (fact("driver", &about.driver_version))
+            (fact("mode", &about.mode))
+            (fact("shim", &about.shim_version))
+            @for setting in set { (fact(&setting.name, &format!("{} ({})", setting.value, setting.source))) }
         }
-    }
+        details {
+            summary { (text::count(default.len() as u64, "variable")) " at their defaults" }
+            dl.facts { @for setting in default { (fact(&setting.name, if setting.value.is_empty() { "unset" } else { &setting.value })) } }
+        }
+    };
+    section(part, "environment", "Environment", &body)
 }

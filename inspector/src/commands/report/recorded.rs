@@ -22,7 +22,7 @@ pub(super) fn named(target: &OsStr) -> Option<&Path> {
 ///
 /// # Errors
 /// A file that cannot be read, or that is no recording.
-pub(super) fn report(path: &Path) -> Result<Report> {
+pub(super) fn read(path: &Path) -> Result<(Recording, Ended)> {
     let mut recorded = Recording::default();
     let before = recording::part_before(path);
     let (of_this, of_before) = (begin_of(path), begin_of(&before));
@@ -37,6 +37,11 @@ pub(super) fn report(path: &Path) -> Result<Report> {
             path.display()
         )));
     }
+    Ok((recorded, ended))
+}
+
+/// Returns the report of one process.
+pub(super) fn report(mut recorded: Recording, ended: Ended) -> Report {
     let mut course = recorded.course();
     course.moments.drain(..course.moments.len().saturating_sub(MOMENTS));
     let flame = recorded.flame(&course);
@@ -54,10 +59,11 @@ pub(super) fn report(path: &Path) -> Result<Report> {
     if summary.process.name.is_empty() {
         (summary.process.name, summary.process.pid) = (recorded.begin.name.clone(), recorded.begin.pid);
     }
-    Ok(Report { large, large_total, ..Report::new(source, summary, course, flame) })
+    Report { large, large_total, ..Report::new(source, summary, course, flame) }
 }
 
-fn begin_of(path: &Path) -> Option<Begin> {
+/// Returns the first line of a recording.
+pub(super) fn begin_of(path: &Path) -> Option<Begin> {
     let mut begin = None;
     // One line is enough.
     let _ = recording::lines(path, |line| {

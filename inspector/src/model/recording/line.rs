@@ -30,7 +30,9 @@ pub(crate) struct Begin {
     pub version: u32,
     pub pid: u32,
     pub name: String,
-    /// Start of the recording, nanoseconds since 1970: the same in all files of one recording.
+    #[serde(flatten)]
+    pub started_by: StartedBy,
+    /// Start of the recording, nanoseconds since 1970: the same in all files of one process.
     pub began_unix_ns: u64,
     /// The number of this file in the recording, from 0.
     pub part: u32,
@@ -41,6 +43,18 @@ pub(crate) struct Begin {
     /// The columns of a tick's totals.
     #[serde(deserialize_with = "few::<_, _, 64>")]
     pub columns: Vec<(Of, String)>,
+}
+
+/// Who started a process to record it. The processes of one recorder form one report.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct StartedBy {
+    /// Start of the recorder, nanoseconds since 1970. 0: the process was running already, and was recorded alone.
+    pub recorder_unix_ns: u64,
+    /// The command that the recorder started.
+    pub command: String,
+    pub parent_pid: u32,
+    pub parent_name: String,
 }
 
 impl Begin {
@@ -57,6 +71,13 @@ impl Begin {
         self.began_unix_ns == before.began_unix_ns
             && self.pid == before.pid
             && before.part.checked_add(1) == Some(self.part)
+    }
+
+    /// True if another process was recorded together with this one.
+    pub(crate) fn is_together_with(&self, other: &Self) -> bool {
+        self.started_by.recorder_unix_ns != 0
+            && self.started_by.recorder_unix_ns == other.started_by.recorder_unix_ns
+            && self.pid != other.pid
     }
 }
 

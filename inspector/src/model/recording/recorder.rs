@@ -1,14 +1,14 @@
 //! Turns ledgers into lines: new and changed facts since the previous tick.
 
 use super::budget::Budget;
-use super::line::{Begin, Line, Made, RowOf, Stack, Tick, VERSION};
+use super::line::{Begin, Line, Made, RowOf, Stack, StartedBy, Tick, VERSION};
 use crate::model::course::{self, Moment, Of};
 use crate::model::execs::hex;
-use crate::model::{Ledger, cache, graphs, totals};
+use crate::model::{Ledger, cache, devices, graphs, totals};
 use crate::source::liveness::real_ns;
 use gpumem_wire::growth;
 use gpumem_wire::kinds::{AllocKind, EventKind, GrowthKind, Space};
-use gpumem_wire::layout::{AllocSlot, StackRef};
+use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextRef, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -62,6 +62,7 @@ impl Recorder {
             version: VERSION,
             pid: ledger.pid(),
             name: ledger.name(),
+            started_by: StartedBy::default(),
             began_unix_ns: real_ns(header, ledger.status.now_ns),
             part: 0,
             interval_ns,
@@ -83,9 +84,10 @@ impl Recorder {
         }
     }
 
-    /// Returns a tick of zeros at the process's start, so that the recording begins there however late the first look
-    /// is.
-    pub(crate) fn begin_with_nothing(&mut self, ledger: &Ledger) -> Line {
+    /// Notes that the process was started to be recorded. Returns a tick of zeros at the process's start, so that the
+    /// recording begins there however late the first look is.
+    pub(crate) fn begin_with_nothing(&mut self, ledger: &Ledger, started_by: StartedBy) -> Line {
+        self.begin.started_by = started_by;
         let header = &ledger.snapshot.header;
         let unix_ns = real_ns(header, header.created_ns);
         (self.begin.began_unix_ns, self.last_unix_ns) = (unix_ns, unix_ns);
@@ -151,6 +153,7 @@ impl Recorder {
                 let tag: Cow<'_, str> = ledger.snapshot.name(reference);
                 !tag.is_empty()
             }
+            Of::Card => ledger.snapshot.contexts.contains_key(&(key.1 as ContextRef)),
             _ => true,
         };
         !is_there && ledger.status.running() && self.waiting.insert(key)
@@ -164,6 +167,7 @@ impl Recorder {
             Of::Site | Of::Graphs => (String::new(), reference),
             Of::Tag => (ledger.snapshot.name(reference).into_owned(), 0),
             Of::Class => (hex(number), 0),
+            Of::Card => (card(ledger, number as ContextRef), 0),
             _ => (AllocKind::from_u8(number as u8).map_or("unknown", AllocKind::name).to_owned(), 0),
         };
         self.tell_stack(ledger, stack, lines);
@@ -243,6 +247,16 @@ impl Recorder {
     }
 }
 
+/// Returns the name of a context's card, which is the same in all processes, whatever number they know it by.
+fn card(ledger: &Ledger, context: ContextRef) -> String {
+    let Some(slot) = ledger.snapshot.contexts.get(&context) else { return "unknown".into() };
+    let name = ledger.snapshot.name(slot.name);
+    match devices::uuid(&slot.uuid) {
+        uuid if uuid.is_empty() => format!("{name} {}", slot.device),
+        uuid => format!("{name} GPU-{uuid}"),
+    }
+}
+
 /// Returns the memory that each row holds now.
 fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
     let mut held: FxHashMap<(Of, u64), Held> = FxHashMap::default();
@@ -268,6 +282,12 @@ fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
     }
     for exec in &ledger.snapshot.execs {
         growth::keys_of_exec(exec).for_each(|key| add(key, exec.held_bytes()));
+    }
+    let on_device = |alloc: &&AllocSlot| alloc.space() == Space::Device && alloc.flags & ALLOC_SPILLED == 0;
+    for alloc in ledger.snapshot.allocs.iter().filter(on_device).filter(|_| !ledger.status.is_parked()) {
+        let held = held.entry((Of::Card, alloc.context.into())).or_default();
+        held[0] = held[0].saturating_add(alloc.bytes);
+        held[1] += 1;
     }
     for (&stack, totals) in ledger.snapshot.stacks.iter().filter(|(_, totals)| totals.allocs > 0) {
         let held = held.entry((Of::Site, stack.into())).or_default();

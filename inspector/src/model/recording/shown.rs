@@ -42,6 +42,13 @@ impl Recording {
         all.into_iter().map(|large| (large.clone(), name(large.made.stack))).collect()
     }
 
+    /// Returns the live device memory on each card: the card's name, and the bytes from each of these times on.
+    pub(crate) fn by_card(&self) -> Vec<(String, Vec<(u64, u64)>)> {
+        let cards = self.tracks.iter().filter(|track| track.of.kind == Of::Card);
+        let held = |track: &Track| track.held.iter().map(|&(tick, bytes)| (self.times[tick as usize], bytes)).collect();
+        cards.map(|track| (track.of.name.clone(), held(track))).collect()
+    }
+
     /// Returns the live bytes at each tick.
     fn sums(&self) -> Vec<u64> {
         let mut changes = vec![0_i128; self.times.len()];

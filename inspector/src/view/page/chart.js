@@ -153,9 +153,7 @@ page.Chart = class {
   }
 };
 
-{
-  const { charts, graph_charts: graphs, moments } = page.data;
-  const memory = document.getElementById("memory-chart"), box = document.getElementById("graph-chart");
-  if (memory && charts.length) new page.Chart(memory, charts, moments, "Live memory by");
-  if (box && graphs.length) new page.Chart(box, graphs, moments.filter((moment) => ["thrash", "mark"].includes(moment.kind)), "Graphs and execs:");
-}
+page.each("memory-chart", (box, { charts, moments }) => { if (charts.length) new page.Chart(box, charts, moments, "Live memory by"); });
+page.each("graph-chart", (box, { graph_charts: graphs, moments }) => {
+  if (graphs.length) new page.Chart(box, graphs, moments.filter((moment) => ["thrash", "mark"].includes(moment.kind)), "Graphs and execs:");
+});

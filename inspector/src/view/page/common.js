@@ -2,6 +2,23 @@
 // Shared by charts, the flame graph and tables. Text is always set as text: no code here makes HTML from data.
 const page = { data: JSON.parse(document.getElementById("data").textContent) };
 
+// Runs `draw` for the element with this id in the page and in each of its parts: in a part, once it is open.
+page.each = (id, draw) => {
+  for (const [part, data] of [["", page.data], ...Object.entries(page.data.parts || {})]) {
+    const box = document.getElementById(part + id), closed = box?.closest("details:not([open])");
+    if (closed) closed.addEventListener("toggle", () => draw(box, data), { once: true });
+    else if (box) draw(box, data);
+  }
+};
+
+// A link into a part opens it.
+page.follow = () => {
+  const part = document.getElementById(location.hash.slice(1));
+  if (part?.matches("details")) { part.open = true; part.scrollIntoView(); }
+};
+addEventListener("hashchange", page.follow);
+addEventListener("load", page.follow);
+
 page.make = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {

@@ -139,7 +139,4 @@ page.Flame = class {
   }
 };
 
-{
-  const box = document.getElementById("flame");
-  if (box && page.data.flame.stacks.length) new page.Flame(box, page.data.flame);
-}
+page.each("flame", (box, { flame }) => { if (flame.stacks.length) new page.Flame(box, flame); });
