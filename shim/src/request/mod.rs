@@ -22,7 +22,6 @@ use crate::gate;
 use crate::pool::quota::Reserved;
 use crate::process::threads;
 use crate::progress::queries;
-use crate::records::registry::allocations::Entry;
 use crate::records::registry::live::Class;
 use crate::records::{allocations, graph_memory, shared, vmm};
 use crate::shim::Above;
@@ -150,24 +149,10 @@ fn failed(call: &Call, request: &Request, status: Status) {
     });
 }
 
-/// Takes out the record of an object that is about to end.
-#[inline]
-fn ending(class: Class, handle: u64) -> Option<Entry> {
-    let taken = gate::note(|shim| {
-        let entry = allocations::freeing(shim, class, handle);
-        if class == Class::Address {
-            // This memory goes back to the driver at once, whatever the free returns.
-            stranded::freed(shim, handle, || Some((entry?.bytes, entry?.slot)));
-        }
-        entry
-    });
-    taken.flatten()
-}
-
 /// Ends an object that may have no record: takes the record out if there is one, calls the real function, and puts the
 /// record back if the call failed.
 pub(crate) fn end(class: Class, handle: u64, real: impl FnOnce() -> Status) -> Status {
-    let entry = ending(class, handle);
+    let entry = gate::note(|shim| allocations::freeing(shim, class, handle)).flatten();
     let status = real();
     if let Some(entry) = entry {
         gate::note(|shim| match status {
@@ -181,7 +166,15 @@ pub(crate) fn end(class: Class, handle: u64, real: impl FnOnce() -> Status) -> S
 /// Frees memory: takes the record out, calls the real function, and puts the record back if the call failed.
 #[inline]
 pub(crate) fn free(class: Class, addr: u64, real: impl FnOnce() -> Status) -> Status {
-    let entry = ending(class, addr);
+    let taken = gate::note(|shim| {
+        let entry = allocations::freeing(shim, class, addr);
+        if class == Class::Address {
+            // This memory goes back to the driver at once, whatever the free returns.
+            stranded::freed(shim, addr, || Some((entry?.bytes, entry?.slot)));
+        }
+        entry
+    });
+    let entry = taken.flatten();
     let status = real();
     gate::note(|shim| match status {
         // This free ends memory that a launch has allocated. The graph's node stays.
