@@ -1,11 +1,12 @@
 //! Executable graphs.
 
 use crate::abi::{H, In, Out};
-use crate::nodes::{any_kind, event_kind, host_kind, kernel_kind, mem_ops_kind, memcpy_kind, memset_kind, widen};
+use crate::nodes::{any_kind, kernel_kind, memcpy_kind, memset_kind, widen};
 use crate::structs::{
     HostNode, InstantiateParams, KernelNode, KernelNodeV1, MemOpNode, Memcpy3D, MemsetNode, NodeParams, UpdateResult,
 };
 use gpumem_sim_engine::node::Kind;
+use gpumem_sim_engine::params::{event_kind, host_kind, mem_ops_kind};
 use gpumem_sim_engine::{Error, Result, exec, lock, update};
 
 fn told(o: update::Outcome) -> (UpdateResult, Result) {
@@ -107,7 +108,7 @@ cu! {
     }
     Init cuGraphExecBatchMemOpNodeSetParams [cuGraphExecBatchMemOpNodeSetParams 11070] [] (c, h: H, node: H, p: In<MemOpNode>) {
         lock().exec(h)?;
-        exec::set_node(h, node, mem_ops_kind(&p.get()?)?)
+        exec::set_node(h, node, mem_ops_kind(&p.get()?, Error::NOT_SUPPORTED)?)
     }
     Init cuGraphExecNodeSetParams [cuGraphExecNodeSetParams 12020] [] (c, h: H, node: H, p: In<NodeParams>) {
         lock().exec(h)?;

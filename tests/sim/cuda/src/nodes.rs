@@ -10,8 +10,9 @@ use crate::structs::{
 use gpumem_sim_engine::config::config;
 use gpumem_sim_engine::exec::{node_attrs, node_kernel};
 use gpumem_sim_engine::graph::{self, add_node};
-use gpumem_sim_engine::node::{HostFn, Kind, Memset, NEWER, NEWER_SINCE};
-use gpumem_sim_engine::{Error, Result, attrs, context, copy, lock, module, pool};
+use gpumem_sim_engine::node::{Kind, Memset, NEWER, NEWER_SINCE};
+use gpumem_sim_engine::params::{alloc_kind, child_kind, event_kind, free_kind, host_kind, mem_ops_kind};
+use gpumem_sim_engine::{Error, Result, attrs, context, copy, lock, module};
 
 type Edge = [u8; 8];
 
@@ -60,47 +61,6 @@ pub fn memset_kind(p: &MemsetNode) -> Result<Kind> {
     }
     copy::set_check(&lock(), &s)?;
     Ok(Kind::Memset(s))
-}
-
-pub fn host_kind(p: &HostNode) -> Result<Kind> {
-    if p.f == 0 {
-        return Err(Error::INVALID_VALUE);
-    }
-    Ok(Kind::Host(HostFn { f: p.f, data: p.data, stream: None }))
-}
-
-fn child_kind(g: H) -> Result<Kind> {
-    Ok(Kind::Child(graph::copy(&mut lock(), g)?))
-}
-
-pub fn event_kind(h: H, record: bool) -> Result<Kind> {
-    lock().event(h)?;
-    Ok(if record { Kind::EventRecord(h) } else { Kind::EventWait(h) })
-}
-
-fn free_kind(ptr: u64) -> Result<Kind> {
-    if !lock().graph_blocks.contains_key(&ptr) {
-        return Err(Error::INVALID_VALUE);
-    }
-    Ok(Kind::MemFree(ptr))
-}
-
-fn alloc_kind(p: &mut MemAllocNode) -> Result<Kind> {
-    let device = crate::devices::check(p.props.location.id)?;
-    if p.props.location.kind != 1 {
-        return Err(Error::INVALID_VALUE);
-    }
-    let mut m = lock();
-    let default = m.devices[device as usize].default_pool;
-    let kind = pool::alloc_node(&mut m, device, p.size as u64, default)?;
-    if let Kind::MemAlloc(a) = &kind {
-        p.ptr = a.addr;
-    }
-    Ok(kind)
-}
-
-pub fn mem_ops_kind(p: &MemOpNode) -> Result<Kind> {
-    Ok(Kind::MemOps(crate::streams::mem_ops(In::at(p.list), p.count)?))
 }
 
 fn kernel_params(node: H) -> Result<KernelNode> {
@@ -152,12 +112,13 @@ pub fn any_kind(p: &mut NodeParams) -> Result<Kind> {
         7 => event_kind(p.body[0] as H, true),
         10 => {
             let mut a: MemAllocNode = In::at(at).get()?;
-            let kind = alloc_kind(&mut a)?;
+            let device = crate::devices::check(a.props.location.id)?;
+            let kind = alloc_kind(&mut a, device)?;
             Out::at(at).set(a)?;
             Ok(kind)
         }
         11 => free_kind(p.body[0]),
-        12 => mem_ops_kind(&In::at(at).get()?),
+        12 => mem_ops_kind(&In::at(at).get()?, Error::NOT_SUPPORTED),
         13 => {
             let mut c: ConditionalNode = In::at(at).get()?;
             let kind = graph::conditional(c.handle, c.form, c.size)?;
@@ -289,7 +250,8 @@ cu! {
     Init cuGraphAddMemAllocNode [cuGraphAddMemAllocNode 11040] [] (c, out: Out<H>, g: H, d: In<H>, n: usize, p: Out<MemAllocNode>) {
         let mut a = p.get()?;
         let _ = In::<AccessDesc>::at(a.access).is_null();
-        let kind = alloc_kind(&mut a)?;
+        let device = crate::devices::check(a.props.location.id)?;
+            let kind = alloc_kind(&mut a, device)?;
         add(out, g, d, n, kind)?;
         p.set(a)
     }
@@ -306,11 +268,11 @@ cu! {
         }
     }
     Init cuGraphAddBatchMemOpNode [cuGraphAddBatchMemOpNode 11070] [] (c, out: Out<H>, g: H, d: In<H>, n: usize, p: In<MemOpNode>) {
-        add(out, g, d, n, mem_ops_kind(&p.get()?)?)
+        add(out, g, d, n, mem_ops_kind(&p.get()?, Error::NOT_SUPPORTED)?)
     }
     Init cuGraphBatchMemOpNodeSetParams [cuGraphBatchMemOpNodeSetParams 11070] [] (c, node: H, p: In<MemOpNode>) {
         let _ = In::<MemOpParams>::at(0).is_null();
-        graph::set_node(node, mem_ops_kind(&p.get()?)?)
+        graph::set_node(node, mem_ops_kind(&p.get()?, Error::NOT_SUPPORTED)?)
     }
     Init cuGraphConditionalHandleCreate [cuGraphConditionalHandleCreate 12030] []
     (c, out: Out<u64>, g: H, ctx: H, value: u32, flags: u32) {

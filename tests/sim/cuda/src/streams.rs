@@ -4,6 +4,7 @@ use crate::abi::{Call, H, In, Out};
 use crate::structs::MemOpParams;
 use gpumem_sim_engine::capture::{self, Info};
 use gpumem_sim_engine::node::{HostFn, Kind, MemOp};
+use gpumem_sim_engine::params::{mem_op, mem_ops};
 use gpumem_sim_engine::{Error, Result, lock, stream};
 
 type Edge = [u8; 8];
@@ -22,26 +23,6 @@ fn host_fn(c: &Call, h: H, f: usize, data: usize, callback: bool) -> Result {
     stream::submit(&mut m, s, Kind::Host(HostFn { f, data, stream })).map(drop)
 }
 
-fn mem_op(p: &MemOpParams) -> Result<Option<MemOp>> {
-    let wide = matches!(p.op, 4 | 5);
-    let value = if wide { p.value } else { p.value as u32 as u64 };
-    Ok(match p.op {
-        1 | 4 => Some(MemOp::Wait { addr: p.address, wide, value, flags: p.flags }),
-        2 | 5 => Some(MemOp::Write { addr: p.address, wide, value }),
-        3 | 6 => None,
-        _ => return Err(Error::NOT_SUPPORTED),
-    })
-}
-
-/// Wait and write parameters into the engine's form; nodes use it too.
-pub fn mem_ops(list: In<MemOpParams>, n: u32) -> Result<Vec<MemOp>> {
-    let mut ops = Vec::new();
-    for p in list.list(n as usize)? {
-        ops.extend(mem_op(&p)?);
-    }
-    Ok(ops)
-}
-
 fn submit_ops(c: &Call, h: H, ops: Vec<MemOp>) -> Result {
     let s = c.stream(h)?;
     let mut m = lock();
@@ -52,7 +33,7 @@ fn submit_ops(c: &Call, h: H, ops: Vec<MemOp>) -> Result {
 
 fn one(c: &Call, h: H, op: u32, address: u64, value: u64, flags: u32) -> Result {
     let p = MemOpParams { op, address, value, flags, alias: 0, rest: 0 };
-    submit_ops(c, h, mem_op(&p)?.into_iter().collect())
+    submit_ops(c, h, mem_op(&p, Error::NOT_SUPPORTED)?.into_iter().collect())
 }
 
 /// The dependency list must outlive the call: it is the stream's, until its
@@ -243,6 +224,6 @@ cu! {
         if flags != 0 || n > 256 {
             return Err(Error::INVALID_VALUE);
         }
-        submit_ops(c, h, mem_ops(list, n)?)
+        submit_ops(c, h, mem_ops(list, n, Error::NOT_SUPPORTED)?)
     }
 }

@@ -5,6 +5,7 @@ use crate::abi::H;
 
 use cudarc::driver::sys;
 pub use gpumem_sim_engine::abi::{AccessDesc, AllocationProp, Array3DDesc, ArrayDesc, Location, PoolProps};
+pub use gpumem_sim_engine::params::{HostNode, LaunchAttribute, MemAllocNode, MemOpNode, MemOpParams, NodeParams};
 
 macro_rules! same_size {
     ($($ours:ty = $theirs:ty;)*) => {
@@ -81,14 +82,6 @@ pub struct KernelNode {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct LaunchAttribute {
-    pub id: u32,
-    pub pad: u32,
-    pub value: [u8; 64],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
 pub struct LaunchConfig {
     pub grid: [u32; 3],
     pub block: [u32; 3],
@@ -111,23 +104,6 @@ pub struct MemsetNode {
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct HostNode {
-    pub f: usize,
-    pub data: usize,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct MemAllocNode {
-    pub props: PoolProps,
-    pub access: usize,
-    pub access_count: usize,
-    pub size: usize,
-    pub ptr: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
 pub struct InstantiateParams {
     pub flags: u64,
     pub stream: H,
@@ -143,28 +119,6 @@ pub struct UpdateResult {
     pub error_from: H,
 }
 
-/// Parameters of cuGraphAddNode and its kin, by node type.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct NodeParams {
-    pub kind: u32,
-    pub reserved: [i32; 3],
-    pub body: [u64; 29],
-    pub reserved2: i64,
-}
-
-/// Six words: operation, address, value, flags, ...
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct MemOpParams {
-    pub op: u32,
-    pub address: u64,
-    pub value: u64,
-    pub flags: u32,
-    pub alias: u64,
-    pub rest: u64,
-}
-
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemcpyNode {
@@ -172,15 +126,6 @@ pub struct MemcpyNode {
     pub reserved: u32,
     pub ctx: H,
     pub copy: Memcpy3D,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct MemOpNode {
-    pub ctx: H,
-    pub count: u32,
-    pub list: usize,
-    pub flags: u32,
 }
 
 #[repr(C)]

@@ -38,6 +38,7 @@ pub mod memory;
 pub mod module;
 pub mod node;
 pub mod note;
+pub mod params;
 pub mod place;
 pub mod pool;
 pub mod ptx;

@@ -1,15 +1,14 @@
 //! Executable graphs.
 
 use crate::abi::{H, In, Out, answer};
-use crate::nodes::{
-    any_kind, drv_memcpy_kind, event_kind, host_kind, kernel_kind, mem_ops_kind, memcpy_1d, memcpy_kind, memset_kind,
-};
+use crate::nodes::{any_kind, drv_memcpy_kind, kernel_kind, memcpy_1d, memcpy_kind, memset_kind};
 use crate::reentry;
 use crate::structs::{
     DrvMemcpy3D, HostNode, InstantiateParams, KernelNode, MemOpNode, Memcpy3D, MemsetNode, NodeParams,
 };
 use gpumem_sim_engine::exec::ExecNode;
 use gpumem_sim_engine::node::Kind;
+use gpumem_sim_engine::params::{event_kind, host_kind, mem_ops_kind};
 use gpumem_sim_engine::queue::Fence;
 use gpumem_sim_engine::update::Refusal;
 use gpumem_sim_engine::{Error, Result, exec, lock, report, update};
@@ -176,7 +175,7 @@ hip! {
         no_such_node(h)
     }
     Init hipGraphExecBatchMemOpNodeSetParams [] (c, h: H, node: H, p: In<MemOpNode>) {
-        exec::set_node(h, node, mem_ops_kind(&p.get()?)?)
+        exec::set_node(h, node, mem_ops_kind(&p.get()?, Error::INVALID_VALUE)?)
     }
     Init hipGraphExecNodeSetParams [] (c, h: H, node: H, p: In<NodeParams>) {
         let mut p = p.get()?;

@@ -9,8 +9,9 @@ use crate::structs::{
 use gpumem_sim_engine::exec::node_attrs;
 use gpumem_sim_engine::graph::{self, add_node};
 use gpumem_sim_engine::launch::Shape;
-use gpumem_sim_engine::node::{Attrs, Copy3D, HostFn, Kind, Memset};
-use gpumem_sim_engine::{Error, Result, copy, lock, pool, work};
+use gpumem_sim_engine::node::{Attrs, Copy3D, Kind, Memset};
+use gpumem_sim_engine::params::{alloc_kind, child_kind, event_kind, free_kind, host_kind, mem_ops_kind};
+use gpumem_sim_engine::{Error, Result, copy, lock, work};
 
 fn add(out: Out<H>, g: H, nodes: In<H>, n: usize, kind: Kind) -> Result {
     out.need()?;
@@ -54,48 +55,6 @@ pub fn memset_kind(p: &MemsetNode) -> Result<Kind> {
     Ok(Kind::Memset(s))
 }
 
-pub fn host_kind(p: &HostNode) -> Result<Kind> {
-    if p.f == 0 {
-        return Err(Error::INVALID_VALUE);
-    }
-    Ok(Kind::Host(HostFn { f: p.f, data: p.data, stream: None }))
-}
-
-pub fn event_kind(h: H, record: bool) -> Result<Kind> {
-    lock().event(h)?;
-    Ok(if record { Kind::EventRecord(h) } else { Kind::EventWait(h) })
-}
-
-pub fn mem_ops_kind(p: &MemOpNode) -> Result<Kind> {
-    Ok(Kind::MemOps(crate::streams::mem_ops(In::at(p.list), p.count)?))
-}
-
-fn child_kind(g: H) -> Result<Kind> {
-    Ok(Kind::Child(graph::copy(&mut lock(), g)?))
-}
-
-fn free_kind(ptr: u64) -> Result<Kind> {
-    if !lock().graph_blocks.contains_key(&ptr) {
-        return Err(Error::INVALID_VALUE);
-    }
-    Ok(Kind::MemFree(ptr))
-}
-
-/// The address is written back into the parameters.
-fn alloc_kind(p: &mut MemAllocNode) -> Result<Kind> {
-    let device = crate::devices::check(p.props.location.id)?;
-    if p.props.location.kind != 1 {
-        return Err(Error::INVALID_VALUE);
-    }
-    let mut m = lock();
-    let default = m.devices[device as usize].default_pool;
-    let kind = pool::alloc_node(&mut m, device, p.size as u64, default)?;
-    if let Kind::MemAlloc(a) = &kind {
-        p.ptr = a.addr;
-    }
-    Ok(kind)
-}
-
 /// Parameters of any kind, for hipGraphAddNode and the setters. An alloc
 /// node's address is written back.
 pub fn any_kind(p: &mut NodeParams) -> Result<Kind> {
@@ -111,7 +70,8 @@ pub fn any_kind(p: &mut NodeParams) -> Result<Kind> {
         7 => event_kind(p.body[0] as H, true),
         10 => {
             let mut a: MemAllocNode = In::at(at).get()?;
-            let kind = alloc_kind(&mut a)?;
+            let device = crate::devices::check(a.props.location.id)?;
+            let kind = alloc_kind(&mut a, device)?;
             Out::at(at).set(a)?;
             Ok(kind)
         }
@@ -178,7 +138,8 @@ hip! {
     }
     Init hipGraphAddMemAllocNode [] (c, out: Out<H>, g: H, d: In<H>, n: usize, p: Out<MemAllocNode>) {
         let mut a = p.get()?;
-        let kind = alloc_kind(&mut a)?;
+        let device = crate::devices::check(a.props.location.id)?;
+            let kind = alloc_kind(&mut a, device)?;
         add(out, g, d, n, kind)?;
         p.set(a)
     }
@@ -186,7 +147,7 @@ hip! {
         add(out, g, d, n, free_kind(ptr)?)
     }
     Init hipGraphAddBatchMemOpNode [] (c, out: Out<H>, g: H, d: In<H>, n: usize, p: In<MemOpNode>) {
-        add(out, g, d, n, mem_ops_kind(&p.get()?)?)
+        add(out, g, d, n, mem_ops_kind(&p.get()?, Error::INVALID_VALUE)?)
     }
     Init hipGraphAddNode [] (c, out: Out<H>, g: H, d: In<H>, n: usize, params: Out<NodeParams>) {
         let mut p = params.get()?;

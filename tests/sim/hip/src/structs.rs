@@ -3,6 +3,7 @@
 use crate::abi::H;
 
 pub use gpumem_sim_engine::abi::{AccessDesc, AllocationProp, Array3DDesc, ArrayDesc, Location, PoolProps};
+pub use gpumem_sim_engine::params::{HostNode, LaunchAttribute, MemAllocNode, MemOpNode, MemOpParams, NodeParams};
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -82,15 +83,6 @@ pub struct DrvMemcpy3D {
     pub extent: Extent,
 }
 
-/// A launch attribute: its number, and 64 bytes.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct LaunchAttribute {
-    pub id: u32,
-    pub pad: u32,
-    pub value: [u8; 64],
-}
-
 /// hipLaunchConfig_t (ROCm 7).
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -144,23 +136,6 @@ pub struct MemsetNode {
     pub width: usize,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct HostNode {
-    pub f: usize,
-    pub data: usize,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct MemAllocNode {
-    pub props: PoolProps,
-    pub access: usize,
-    pub access_count: usize,
-    pub size: usize,
-    pub ptr: u64,
-}
-
 /// hipMemcpyNodeParams: flags, reserved words, the copy.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -168,37 +143,6 @@ pub struct MemcpyNode {
     pub flags: i32,
     pub reserved: [i32; 3],
     pub copy: Memcpy3D,
-}
-
-/// Six words: operation, address, value, flags, ...
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct MemOpParams {
-    pub op: u32,
-    pub address: u64,
-    pub value: u64,
-    pub flags: u32,
-    pub alias: u64,
-    pub rest: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct MemOpNode {
-    pub ctx: H,
-    pub count: u32,
-    pub list: usize,
-    pub flags: u32,
-}
-
-/// Parameters of hipGraphAddNode and its kin, by node type.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct NodeParams {
-    pub kind: u32,
-    pub reserved: [i32; 3],
-    pub body: [u64; 29],
-    pub reserved2: i64,
 }
 
 /// hipGraphInstantiateParams: the fields of CUDA's, in alphabetical order.
