@@ -55,12 +55,21 @@ impl Dwarf {
 }
 
 fn context(file: &Parsed) -> Result<Context<Bytes>, gimli::Error> {
-    let mut dwarf = gimli::Dwarf::load(|id: gimli::SectionId| section(file, id.name()))?;
+    let mut dwarf = gimli::Dwarf::load(|id| needed(file, id))?;
     if let Some(shared) = file.shared() {
         dwarf.load_sup(|id| section(&shared, id.name()))?;
     }
     dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
     Context::from_dwarf(dwarf)
+}
+
+/// Returns a section that names and lines need; no bytes for places of variables and for macros.
+fn needed(file: &Parsed, id: gimli::SectionId) -> Result<Bytes, gimli::Error> {
+    use gimli::SectionId::{DebugLoc, DebugLocLists, DebugMacinfo, DebugMacro};
+    match matches!(id, DebugLoc | DebugLocLists | DebugMacinfo | DebugMacro) {
+        true => Ok(Bytes::new(&[], endian(file))),
+        false => section(file, id.name()),
+    }
 }
 
 fn endian(file: &Parsed) -> RunTimeEndian {
