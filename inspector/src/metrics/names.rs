@@ -12,6 +12,7 @@ use gpumem_wire::layout::TableKind;
 use rustc_hash::FxHashSet;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -149,6 +150,7 @@ const NAMED_AT_ONCE: usize = 16;
 
 fn name_all(world: &World, jobs: &Receiver<Job>, say: &Sender<Found>) {
     let mut remembered: HashMap<Id, Known> = HashMap::new();
+    let answers = Rc::default();
     while let Ok(Job { id, path, users, process, addresses }) = jobs.recv() {
         use TableKind::{Codes, Modules, Strings, Symbols as Carried};
         let wanted = |kind| matches!(kind, Strings | Modules | Codes | Carried);
@@ -156,6 +158,7 @@ fn name_all(world: &World, jobs: &Receiver<Job>, say: &Sender<Found>) {
         let place = process.map_or(Place::here(), |process| Place::of(world, &process));
         let mut symbols = Symbols::new(&snapshot, place);
         symbols.in_background();
+        symbols.share(&answers);
         symbols.begin_with(remembered.remove(&id).unwrap_or_default());
         for addresses in addresses.chunks(NAMED_AT_ONCE) {
             let named = addresses.iter().map(|&address| symbols.name_for_another(address)).collect();

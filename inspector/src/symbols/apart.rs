@@ -4,7 +4,8 @@
 //! memory, or never end. All of that happens to the [child](super::reader). Its parent then goes on without that file
 //! and shows addresses.
 
-use super::question::{Answer, CodeFile, MOST_ANSWER, Question, Symbol, SymbolDetail};
+use super::answers::Answers;
+use super::question::{Answer, CodeFile, Content, MOST_ANSWER, Question, Symbol, SymbolDetail};
 use super::reader;
 use crate::text;
 use std::cell::{Cell, RefCell, RefMut};
@@ -14,6 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A child that sleeps this long waits for something that may never come: reading a file is work, or a disk wait, which
@@ -58,6 +60,9 @@ pub(super) struct Apart {
     off: Cell<bool>,
     patience: Patience,
     waited: Cell<Duration>,
+    /// The files whose build id is known.
+    contents: RefCell<HashMap<CodeFile, Content>>,
+    answers: Rc<Answers>,
 }
 
 impl Apart {
@@ -68,7 +73,14 @@ impl Apart {
             off: Cell::new(false),
             patience: Patience::OF_A_PERSON,
             waited: Cell::default(),
+            contents: RefCell::default(),
+            answers: Rc::default(),
         }
+    }
+
+    /// Takes answers from these, and adds to them.
+    pub(super) fn share(&mut self, answers: Rc<Answers>) {
+        self.answers = answers;
     }
 
     pub(super) fn wait(&mut self, patience: Patience) {
@@ -89,27 +101,37 @@ impl Apart {
     /// Returns the build id of a file, if it has one; `None` if the file is not regular or cannot be read.
     pub(super) fn build_id(&self, file: &CodeFile) -> Option<Option<Vec<u8>>> {
         match self.ask(SymbolDetail::BuildId, file, 0)? {
-            Answer::BuildId(id) => Some(id),
+            Answer::BuildId(id, content) => {
+                self.contents.borrow_mut().insert(file.clone(), content);
+                Some(id)
+            }
             _ => None,
         }
     }
 
     /// Returns the name of the function at an address of a file.
     pub(super) fn name(&self, file: &CodeFile, address: u64) -> Option<String> {
-        match self.ask(SymbolDetail::Name, file, address)? {
-            Answer::Symbols(symbols) => symbols.into_iter().next().map(|symbol| symbol.function),
-            _ => None,
-        }
+        self.known_or_asked(SymbolDetail::Name, file, address)?.into_iter().next().map(|symbol| symbol.function)
     }
 
     /// Returns the functions at an address of a file, innermost first. Only the name if debug information takes too
     /// much.
     pub(super) fn symbols(&self, file: &CodeFile, address: u64) -> Option<Vec<Symbol>> {
-        let full = self.ask(SymbolDetail::Full, file, address);
-        match full.or_else(|| self.ask(SymbolDetail::Name, file, address))? {
-            Answer::Symbols(symbols) => Some(symbols).filter(|symbols| !symbols.is_empty()),
-            _ => None,
+        let full = self.known_or_asked(SymbolDetail::Full, file, address);
+        let symbols = full.or_else(|| self.known_or_asked(SymbolDetail::Name, file, address))?;
+        Some(symbols).filter(|symbols| !symbols.is_empty())
+    }
+
+    fn known_or_asked(&self, what: SymbolDetail, file: &CodeFile, address: u64) -> Option<Vec<Symbol>> {
+        let content = self.contents.borrow().get(file).copied();
+        if let Some(known) = content.and_then(|content| self.answers.get(content, what, address)) {
+            return Some(known);
         }
+        let Answer::Symbols(symbols) = self.ask(what, file, address)? else { return None };
+        if let Some(content) = content {
+            self.answers.keep(content, what, address, &symbols);
+        }
+        Some(symbols)
     }
 
     fn ask(&self, what: SymbolDetail, file: &CodeFile, address: u64) -> Option<Answer> {
@@ -294,6 +316,24 @@ mod tests {
         assert!(apart.build_id(&exe).is_none());
         assert!(apart.build_id(&again()).is_some());
         assert_eq!(apart.into_lost(), HashMap::from([(exe, SymbolDetail::BuildId)]));
+    }
+
+    #[test]
+    fn files_of_another_process_are_read_once() {
+        use object::Object;
+        let exe = exe();
+        let bytes = std::fs::read(&exe.path).unwrap();
+        let entry = object::File::parse(&*bytes).unwrap().entry() + 1;
+        let (mut one, mut other) = (Apart::new(), Apart::new());
+        let answers = Rc::default();
+        [&mut one, &mut other].into_iter().for_each(|apart| apart.share(Rc::clone(&answers)));
+        assert!(one.build_id(&exe).is_some());
+        let name = one.name(&exe, entry);
+        assert!(name.is_some());
+        assert!(other.build_id(&again()).is_some());
+        other.off.set(true);
+        assert_eq!(other.name(&again(), entry), name);
+        assert!(other.known_or_asked(SymbolDetail::Full, &again(), entry).is_none(), "it was not asked for");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! file, so the name is looked up in the program's own file system, or below `/usr/lib/debug` here, and only a regular
 //! file is opened.
 
-use super::question::CodeFile;
+use super::question::{CodeFile, Content};
 use crate::source::seen::{LastLink, Seen};
 use flate2::Crc;
 use flate2::read::ZlibDecoder;
@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -29,6 +30,7 @@ const MOST_UNPACKED: u64 = 512 << 20;
 pub(super) struct Opened {
     file: File,
     identity: (u64, u64),
+    content: Content,
 }
 
 /// The parsed bytes of a file.
@@ -43,15 +45,28 @@ pub(super) struct Parsed {
 
 impl Opened {
     pub(super) fn of(file: &CodeFile) -> std::io::Result<Self> {
-        Self::seen(match &file.kept {
+        let root = Path::new(&file.root);
+        let seen = match &file.kept {
             // Follow the kernel's link to the very file.
             Some(kept) => Seen::at(rustix::fs::CWD, Path::new(kept), LastLink::Follow)?,
-            None => Seen::inside(Path::new(&file.root), Path::new(&file.path), LastLink::Follow)?,
-        })
+            None => Seen::inside(root, Path::new(&file.path), LastLink::Follow)?,
+        };
+        Self::seen(seen, root)
     }
 
-    fn seen(seen: Seen) -> std::io::Result<Self> {
-        Ok(Self { file: seen.open()?, identity: seen.identity() })
+    fn seen(seen: Seen, root: &Path) -> std::io::Result<Self> {
+        let file = seen.open()?;
+        let (meta, root) = (file.metadata()?, std::fs::metadata(root)?);
+        let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
+        // Sub-second parts tell writes within a second apart.
+        let [modified, modified_ns, changed, changed_ns] = times.map(|time| time as u64);
+        let times = [modified.wrapping_mul(1 << 30) ^ modified_ns, changed.wrapping_mul(1 << 30) ^ changed_ns];
+        let content = Content([meta.dev(), meta.ino(), meta.len(), times[0], times[1], root.dev(), root.ino()]);
+        Ok(Self { file, identity: seen.identity(), content })
+    }
+
+    pub(super) fn content(&self) -> Content {
+        self.content
     }
 
     /// Returns a path that leads to this very file.
@@ -68,7 +83,7 @@ impl Parsed {
 
     fn inside(root: &Path, path: PathBuf) -> Option<Self> {
         let seen = Seen::inside(root, &path, LastLink::Follow).ok()?;
-        Self::new(Rc::new(Opened::seen(seen).ok()?), root.to_owned(), path)
+        Self::new(Rc::new(Opened::seen(seen, root).ok()?), root.to_owned(), path)
     }
 
     fn new(opened: Rc<Opened>, root: PathBuf, path: PathBuf) -> Option<Self> {

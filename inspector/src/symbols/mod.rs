@@ -3,6 +3,7 @@
 //! * [`frame`]: one frame of a call stack.
 //! * [`words`]: the texts of a ledger, and a limit on the text made from them.
 //! * [`modules`]: the file that an address belongs to, and the path to read it by.
+//! * [`answers`]: answers that processes with the same files share.
 //! * [`apart`]: reads those files in a child process. [`question`]: the questions to that child. [`reader`]: the child.
 //!   [`files`]: the files that it opens and maps. [`dwarf`]: debug information. [`later`]: names that another thread
 //!   looks up.
@@ -11,6 +12,7 @@
 //!
 //! Frames are return addresses, so the byte before is looked up. Symbols in a dump come before those in files.
 
+mod answers;
 mod apart;
 mod dwarf;
 mod files;
@@ -23,6 +25,7 @@ mod reader;
 pub(crate) mod runtime;
 mod words;
 
+pub(crate) use answers::Answers;
 pub(crate) use frame::Frame;
 pub(crate) use later::Named;
 pub(crate) use runtime::is_standard;
@@ -95,6 +98,11 @@ impl Symbols {
     /// Gives up slow files: nothing waits for their names.
     pub(crate) fn in_background(&mut self) {
         self.files.wait(Patience::IN_BACKGROUND);
+    }
+
+    /// Takes names from these, and adds to them.
+    pub(crate) fn share(&mut self, answers: &Rc<Answers>) {
+        self.files.share(Rc::clone(answers));
     }
 
     /// Limits the wait for all names together.

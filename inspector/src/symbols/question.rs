@@ -18,6 +18,11 @@ pub(super) struct CodeFile {
     pub kept: Option<OsString>,
 }
 
+/// Identity of a file's content: device, inode, length, times of its last changes, and the file system in which its
+/// links hold. Files of two processes with the same identity have the same symbols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Content(pub(super) [u64; 7]);
+
 /// One function at an address.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Symbol {
@@ -28,7 +33,7 @@ pub(super) struct Symbol {
     pub inlined: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum SymbolDetail {
     BuildId,
     /// Only the function's name.
@@ -47,7 +52,7 @@ pub(super) struct Question {
 #[derive(Serialize, Deserialize)]
 pub(super) enum Answer {
     Nothing(String),
-    BuildId(Option<Vec<u8>>),
+    BuildId(Option<Vec<u8>>, Content),
     /// Innermost function first.
     Symbols(Vec<Symbol>),
 }

@@ -91,10 +91,13 @@ impl Reader {
             }
         }
         match question.what {
-            SymbolDetail::BuildId => match read_elf_build_id(&self.files[&question.file].opened.path()) {
-                Ok(id) => Answer::BuildId(id.map(|id| id.to_vec())),
-                Err(error) => Answer::Nothing(format!("{error:#}")),
-            },
+            SymbolDetail::BuildId => {
+                let opened: &Opened = &self.files[&question.file].opened;
+                match read_elf_build_id(&opened.path()) {
+                    Ok(id) => Answer::BuildId(id.map(|id| id.to_vec()), opened.content()),
+                    Err(error) => Answer::Nothing(format!("{error:#}")),
+                }
+            }
             SymbolDetail::Name => {
                 Answer::Symbols(self.by_table(&question.file, question.address).into_iter().collect())
             }
