@@ -10,7 +10,6 @@ use crate::model::{Head, Ledger, graphs};
 use crate::source::liveness::Life;
 use crate::source::nvml::Books;
 use crate::source::world::World;
-use gpumem_wire::counters;
 use gpumem_wire::kinds::Space;
 
 pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books, top: usize) {
@@ -89,9 +88,9 @@ fn counted(page: &mut Page, ledger: &Ledger, kinds: &[KindTotal]) {
         }
         page.add(&t::FAILURES, &of, kind.failures as f64);
     }
-    for &(index, name, doc) in counters::ALL {
-        let value = ledger.snapshot.counter(index);
-        page.add(&t::counter(name, doc), &[], if name.ends_with("_ns") { seconds(value) } else { value as f64 });
+    for (index, metric, is_time) in t::of_ledger() {
+        let value = ledger.snapshot.counter(*index);
+        page.add(metric, &[], if *is_time { seconds(value) } else { value as f64 });
     }
 }
 

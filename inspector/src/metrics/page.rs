@@ -2,8 +2,10 @@
 
 use super::table::{Kind, Metric};
 use crate::text::{clean, shorten};
-use std::collections::HashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::rc::Rc;
 
 /// Most columns of a label's value: names of some templates have thousands.
 const MOST_LABEL: usize = 200;
@@ -22,15 +24,17 @@ pub(crate) enum Format {
 struct Family {
     metric: Metric,
     /// The labels as text, and the value.
-    samples: Vec<(String, f64)>,
+    samples: Vec<(Rc<str>, f64)>,
     /// Labels that already have a sample.
-    known: HashSet<String>,
+    known: FxHashSet<Rc<str>>,
 }
 
 /// The metrics of all processes. New samples belong to the current process.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     families: Vec<Family>,
+    /// Index of each family by its name.
+    by_name: FxHashMap<Cow<'static, str>, usize>,
     /// Labels of the current process, as text.
     who: String,
 }
@@ -49,15 +53,15 @@ impl Page {
     /// Adds a sample; `more`: its labels besides the process.
     pub(crate) fn add(&mut self, metric: &Metric, more: &[(&str, &str)], value: f64) {
         let comma = if self.who.is_empty() || more.is_empty() { "" } else { "," };
-        let labels = format!("{}{comma}{}", self.who, text(more));
-        let known = self.families.iter().position(|family| family.metric.name == metric.name);
-        let at = known.unwrap_or_else(|| {
-            self.families.push(Family { metric: metric.clone(), samples: Vec::new(), known: HashSet::new() });
+        let labels: Rc<str> = format!("{}{comma}{}", self.who, text(more)).into();
+        let at = self.by_name.get(&metric.name).copied().unwrap_or_else(|| {
+            self.families.push(Family { metric: metric.clone(), samples: Vec::new(), known: FxHashSet::default() });
+            self.by_name.insert(metric.name.clone(), self.families.len() - 1);
             self.families.len() - 1
         });
         let family = &mut self.families[at];
         // A collector refuses a whole page if it has a sample twice.
-        if family.known.insert(labels.clone()) {
+        if family.known.insert(Rc::clone(&labels)) {
             family.samples.push((labels, value));
         }
     }

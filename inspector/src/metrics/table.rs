@@ -2,6 +2,7 @@
 
 use gpumem_wire::counters;
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 /// The types of metrics in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +117,7 @@ metrics! {
 }
 
 /// Returns the metric of one of the ledger's counters: `pool_hits` is `gpumem_pool_hits_total`.
-pub(super) fn counter(name: &str, doc: &str) -> Metric {
+fn counter(name: &str, doc: &str) -> Metric {
     let name = match name.strip_suffix("_ns") {
         Some(name) => format!("gpumem_{name}_seconds_total"),
         None => format!("gpumem_{name}_total"),
@@ -125,10 +126,20 @@ pub(super) fn counter(name: &str, doc: &str) -> Metric {
     Metric { name: name.into(), kind: Kind::Counter, labels: "", help }
 }
 
+/// A counter of the ledger: its index, its metric, and true if it counts nanoseconds.
+type CounterMetric = (usize, Metric, bool);
+
+/// Returns the counters of the ledger.
+pub(super) fn of_ledger() -> &'static [CounterMetric] {
+    static ALL: LazyLock<Vec<CounterMetric>> = LazyLock::new(|| {
+        counters::ALL.iter().map(|&(index, name, doc)| (index, counter(name, doc), name.ends_with("_ns"))).collect()
+    });
+    &ALL
+}
+
 /// Returns every metric, in the order of the documentation.
 pub fn all() -> Vec<Metric> {
-    let of_ledger = counters::ALL.iter().map(|&(_, name, doc)| counter(name, doc));
-    ROWS.iter().cloned().chain(of_ledger).collect()
+    ROWS.iter().chain(of_ledger().iter().map(|(_, metric, _)| metric)).cloned().collect()
 }
 
 #[cfg(test)]

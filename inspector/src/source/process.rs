@@ -3,7 +3,7 @@
 use super::budget::{self, Budget, Part};
 use super::maps;
 use super::seen::{LastLink, Seen};
-use super::status::Status;
+use super::status::{self, Status};
 use super::world::{World, directories};
 use gpumem_wire::place;
 use gpumem_wire::tools::is_tool;
@@ -77,7 +77,7 @@ impl Process {
     /// Returns the process with this pid; `None` if there is none, or only a zombie.
     pub(crate) fn of(world: &World, pid: u32) -> Option<Self> {
         let dir = world.proc.join(pid.to_string());
-        let stat = String::from_utf8_lossy(&std::fs::read(dir.join("stat")).ok()?).into_owned();
+        let stat = String::from_utf8_lossy(&status::read(&dir.join("stat")).ok()?).into_owned();
         let start_ticks = place::start_ticks(&stat)?;
         let (head, tail) = stat.rsplit_once(')')?;
         if tail.trim_start().starts_with(['Z', 'X']) {
@@ -210,7 +210,7 @@ impl Process {
     /// Returns the id of its container, from its control group: 64 hexadecimal digits, as docker, containerd and CRI-O
     /// write them.
     pub(crate) fn container(&self, world: &World) -> Option<String> {
-        let text = std::fs::read(world.proc.join(self.pid.to_string()).join("cgroup")).ok()?;
+        let text = status::read(&world.proc.join(self.pid.to_string()).join("cgroup")).ok()?;
         let text = String::from_utf8_lossy(&text);
         let mut words = text.split(|letter: char| !letter.is_ascii_hexdigit());
         words.rfind(|word| word.len() == 64).map(str::to_owned)

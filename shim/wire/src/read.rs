@@ -97,7 +97,7 @@ pub struct Snapshot {
     pub torn: u64,
     /// The bytes that the file should have, if it ends before one of its tables does.
     pub cut: Option<u64>,
-    /// Bytes that the file stores, from which everything else follows.
+    /// Bytes that the file stores, from which everything else follows; of small tables, those that they claim.
     pub stored: u64,
     frames: Vec<u64>,
     strings: Vec<u8>,

@@ -24,7 +24,9 @@ pub(super) struct Tables<'a, S: Source + ?Sized> {
 
 impl<'a, S: Source + ?Sized> Tables<'a, S> {
     pub(super) fn new(source: &'a S, directory: HashMap<TableKind, Table>) -> std::io::Result<Self> {
-        let stored = source.stored()?;
+        // Tables that claim little are read without a search for the file's holes.
+        let claimed = directory.values().map(Table::bytes).fold(0, u64::saturating_add);
+        let stored = if claimed <= AHEAD_BYTES { claimed } else { source.stored()? };
         let reach = stored.saturating_mul(2).saturating_add(AHEAD_BYTES);
         Ok(Self { source, directory, stored, reach, torn: 0 })
     }
