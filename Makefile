@@ -145,7 +145,7 @@ test-gpu: build ## programs of all kinds on an NVIDIA GPU; STAGES="programs cost
 bench-gpu: build ## what the preload costs, what graph cache and pool save, on an NVIDIA GPU; STAGES="churn pool" runs some
 	$(CARGO) build --release -p gpumem-tests --bin poolbench
 	tests/gpu/run.sh $(or $(STAGES),bench)
-bench: build ## what the preload costs, against a driver that does nothing; the start of a short program on the simulator
+bench: build ## what the preload and the inspector cost, against a driver that does nothing; the start of a short program on the simulator
 	@mkdir -p $(target)/bench/null
 	$(CC) -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 tests/gpu/programs/nullcuda.c -o $(target)/bench/null/libcuda.so.1
 	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/programs/cost.c -o $(target)/bench/cost -ldl
@@ -153,7 +153,9 @@ bench: build ## what the preload costs, against a driver that does nothing; the 
 	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/programs/pool.c -o $(target)/bench/pool_driver -ldl -lm -pthread
 	@export HAVE_GPU=0 PYTHONDONTWRITEBYTECODE=1 GPUMEM_SO=$(release)/libgpumem.so GPUMEM_CLI=$(release)/gpumem \
 	    BUILD=$(target)/bench WORK=$(target)/bench/work OUT=$(target)/bench && \
-	    { $(PYTHON) tests/gpu/stage.py cost; cost=$$?; $(PYTHON) tests/gpu/stage.py pool null && exit $$cost; }
+	    : >$$OUT/results.jsonl && failed=0 && \
+	    for stage in cost "pool null" inspector; do $(PYTHON) tests/gpu/stage.py $$stage || failed=1; done; \
+	    $(PYTHON) tests/gpu/tools/done.py --costs $$OUT/results.jsonl; exit $$failed
 	$(CARGO) build --release -p gpumem-sim-cuda
 	tests/sim/stage.sh $(release) $(target)/bench/sim
 	LD_LIBRARY_PATH=$(target)/bench/sim $(PYTHON) tests/gpu/tools/start.py --turns 201 $(release)/libgpumem.so

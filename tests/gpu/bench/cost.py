@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from done import row
+from done import cost_row, row
 from harness import BUILD, CLI, OUT, SO, WORK, environment, ledger_of, record, verdict
 from stats import Ledger
 
@@ -105,6 +105,8 @@ def graphs(device, env):
     resident = more.get("cuGraphLaunch, resident")
     if resident and device == "gpu":
         row("resident", f"{resident['native_ns'] / 1e3:.2f} µs", f"{resident['added_ns']:+.0f} ns", not problems)
+    if resident and device == "null":
+        cost_row("cost-launch", f"{resident['native_ns']:.0f} ns", [resident["added_ns"]], f"{resident['added_ns']:+.0f} ns")
     return verdict(GROUP, f"graphs-{device}", problems, "limit 50 ns for a launch of a resident exec", figures=more)
 
 

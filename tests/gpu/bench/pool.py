@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 
-from done import row
+from done import cost_row, row
 from harness import BUILD, Held, device_used, record, run, verdict
 from stats import Ledger
 
@@ -101,6 +101,12 @@ def pair():
     misses = statistics.median(r["miss_native_ns"] for r in found["driver", "plain"])
     row("pool-miss", f"{misses / 1e3:.1f} µs", f"{plain['miss_ratio']:.3f} × (cudaMalloc {shared['miss_ratio']:.3f}; with stacks "
         f"{of['driver', 'stacks']['miss_ratio']:.3f})", not problems and 0 < plain["miss_ratio"] <= 1.03)
+    with_stacks = of["driver", "stacks"]["miss_ratio"]
+    cost_row("cost-first-size", "1", [with_stacks], f"{plain['miss_ratio']:.3f} without stacks, {with_stacks:.3f} with", not problems)
+    if ("static", "stacks") in of:
+        static = of["static", "stacks"]
+        cost_row("cost-pair", f"{us('static', 'native')} µs; {of['static', 'native']['pairs_per_s'] / 1e6:.3f} M a second", [static["pair_ns"], 1e9 / static["pairs_per_s"]],
+             f"{static['pair_ns']:.0f} ns; {1e9 / static['pairs_per_s']:.1f} ns ({static['pairs_per_s'] / 1e6:.1f} M a second)", not problems)
     return verdict(GROUP, "pair", sorted(set(problems)), f"{time.monotonic() - start:.0f} s",
                    figures={f"{door} {mode}": v for (door, mode), v in of.items()})
 

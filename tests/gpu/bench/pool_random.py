@@ -12,7 +12,7 @@ import os
 import pathlib
 import sys
 
-from done import row
+from done import cost_row, row
 from harness import SO, record, run, verdict
 from stats import Ledger
 
@@ -83,6 +83,7 @@ def main():
         + "".join(f"; RMM's {name} {text(f'RMM {name}', 'native')}" for name in RMM if f"RMM {name}" in found),
         f"{text('pool', 'native')} (with stacks {text('stacks', 'native')})",
         not problems and pool["ns_per_step"] * 5 <= native["ns_per_step"] and pool["reserved_over_requested"] <= 1.25)
+    cost_row("cost-random", "1; 1", [pool["ns_per_step"] / native["ns_per_step"], pool["reserved_over_requested"]], ok=not problems)
     sys.exit(0 if verdict(GROUP, "replay", sorted(set(problems)), f"fragmentation at the peak: "
                           + ", ".join(f"{name} {of['fragmentation']:.3f}" for name, of in found.items() if "fragmentation" in of)
                           + f"; {pool['pool']}") else 1)

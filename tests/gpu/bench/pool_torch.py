@@ -8,7 +8,7 @@ import os
 import statistics
 import sys
 
-from done import row
+from done import cost_row, row
 from harness import HERE, Held, record, verdict
 from stats import Ledger
 
@@ -54,6 +54,7 @@ def main():
     row("pool-torch", f"{ms['native']:.2f} ms (its own cache {ms['own']:.2f} ms)",
         f"deferred {ms['deferred']:.2f} ms, strict {ms['strict']:.2f} ms (its own cache over the pool {ms['own-preloaded']:.2f} ms)",
         not problems and ms["deferred"] <= 3.6 / 3.4 * ms["own"] and ms["strict"] < ms["native"])
+    cost_row("cost-forward", "1", [ms["strict"] / ms["own"]], ok=not problems)
     sys.exit(0 if verdict(GROUP, "forward", sorted(set(problems)), f"{PAIRS} pairs; {pools}") else 1)
 
 

@@ -7,18 +7,20 @@
  *     cost handles [MOST]   launches by turns of 100 execs of one kernel, of 1000, and so on to MOST (100000)
  *     cost cold [MIB]       launches of one exec, MIB (8) MiB written before each: nothing of it is in the caches
  *     cost pairs [DEPTH]    cuMemAlloc + cuMemFree, from DEPTH frames down
- *     cost live N           N live allocations, then "ready", until stdin closes
+ *     cost live N [MAPS]    N live allocations and MAPS mappings of a file, then "ready", until stdin closes
  *
  * One JSON line per figure. Without the preload both ways are the same function and the difference
  * printed is the noise of the measurement. COST_BLOCKS and COST_PER_BLOCK set the sample.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "../../programs/mix.h"
 #include "entries.h"
@@ -26,7 +28,7 @@
 typedef unsigned long long CUdeviceptr;
 typedef int (*get_proc_fn)(const char *, void **, int, uint64_t, int *);
 enum { BLOCKS_MAX = 20001 };
-#define USAGE "calls | graphs [NODES] | handles [MOST] | cold [MIB] | pairs [DEPTH] | live N"
+#define USAGE "calls | graphs [NODES] | handles [MOST] | cold [MIB] | pairs [DEPTH] | live N [MAPS]"
 
 static get_proc_fn hooked_get, real_get;
 
@@ -267,6 +269,15 @@ static void pairs(void) {
     measure(&(struct job){"cuMemAlloc+cuMemFree", pair, NULL, hooked, real, alloc.differs, per == 10 ? 2001 : 4001, per});
 }
 
+/* Mappings of this program's file, as many as a large program has of its libraries. */
+static void map_file(long n) {
+    int file = open("/proc/self/exe", O_RDONLY);
+    for (long i = 0; i < n; i++) { /* neighbours of different protection stay apart */
+        if (mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE, file, 0) == MAP_FAILED) exit(2);
+    }
+    close(file);
+}
+
 static void live(long n) {
     struct call alloc = need("cuMemAlloc", 3020);
     for (long i = 0; i < n; i++) {
@@ -303,7 +314,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "handles")) handles(argc > 2 ? atoi(argv[2]) : 100000);
     else if (!strcmp(argv[1], "cold")) cold(argc > 2 ? (size_t)atol(argv[2]) : 8);
     else if (!strcmp(argv[1], "pairs")) deeper(argc > 2 ? atoi(argv[2]) : 0, pairs);
-    else if (!strcmp(argv[1], "live") && argc > 2) live(atol(argv[2]));
+    else if (!strcmp(argv[1], "live") && argc > 2) map_file(argc > 3 ? atol(argv[3]) : 0), live(atol(argv[2]));
     else return fprintf(stderr, "cost: " USAGE "\n"), 2;
     return 0;
 }

@@ -12,6 +12,7 @@ import sys
 import time
 
 import memcheck
+from done import cost_row
 from harness import BUILD, HERE, WORK, Held, Peak, device_used, inspect, run, verdict
 from memory import family
 from programs import installed
@@ -144,13 +145,16 @@ STAYING = [
 
 def steps(until):
     """Steps a second of programs that stay."""
-    rows, good = [], True
+    rows, good, slower = [], True, []
     for name, script, package, env, count, of_memcheck, keeps in STAYING:
         if not installed(package):
             print(f"skip {GROUP}/steps/{name} no Python package {package}", flush=True)
         elif not until.skips(f"steps/{name}", 30):
             more, ok = staying(name, [sys.executable, HERE / "programs/py" / script], env, count, of_memcheck, keeps, until.share(100))
             rows, good = rows + more, good & ok
+            slower += [float(x) for _, guard, _, _, _, x, *_ in more if guard == "GUARD=1" and x]
+    if len(slower) == len(STAYING):
+        cost_row("cost-guard", "1; 1; 1", slower)
     return rows, good
 
 

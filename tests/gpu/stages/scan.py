@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 
+from done import cost_row
 from harness import BUILD, CLI, HERE, OUT, WORK, Held, record, run, verdict
 from programs import ALL
 from run import stable
@@ -210,6 +211,7 @@ def speed():
     gib = int(os.environ.get("SCAN_GIB", "40"))
     large, problems, facts = speed_of(gib, 1024)
     small, more, facts_of_small = speed_of(min(gib, 8), 2)
+    cost_row("cost-search", "1", [1 / small], f"{1 / small:.3f} ({small:.3f} of the bandwidth)", not (problems + more))
     return verdict(GROUP, "speed", problems + more, f"of the best plain read {large:.3f} with blocks of 1 GiB, {small:.3f} with blocks of 2 MiB", large=facts, small=facts_of_small)
 
 

@@ -1,12 +1,13 @@
 """What the graph cache and the pool are to reach, and what was measured: one row a figure.
 
-    done.py [--pool | --graphs | --published] RESULTS.jsonl...     the tables of docs/performance.md and, of programs that
+    done.py [--pool | --graphs | --costs | --published] RESULTS.jsonl...  the tables of docs/performance.md and, of programs that
                                                                    people run, docs/tested-programs.md, from what stages
                                                                    recorded; of several results of one row the last
 
 A stage calls `row` with what it measured; it prints the row as Markdown and records it.
 """
 import json
+import pathlib
 import sys
 
 # key: what, to reach
@@ -71,18 +72,30 @@ TABLE = {
 }
 
 
+# The costs that a user feels. docs/performance.md has the same goals; a test compares them.
+GOALS = json.loads((pathlib.Path(__file__).resolve().parent.parent / "goals.json").read_text(encoding="utf-8"))
+TABLE.update({key: (goal["what"], goal["goal"]) for key, goal in GOALS.items()})
+
 PUBLISHED = ("sd", "sd-old", "servers-today", "servers-old", "servers-ik", "rpc", "today-perplexity", "today-bench", "today-state",
              "torch-train", "torch-shapes", "torch-ddp", "torch-infer", "models")
 
 
 def table_of(key):
     """The table that a row belongs to."""
-    return "--pool" if key.startswith("pool-") else "--published" if key in PUBLISHED else "--graphs"
+    return "--costs" if key in GOALS else "--pool" if key.startswith("pool-") else "--published" if key in PUBLISHED else "--graphs"
 
 
 def line(key, native, reached, ok):
     what, target = TABLE[key]
     return f"| {what} | {native} | {reached} | {target} | {'yes' if ok else '**no**'} |"
+
+
+def cost_row(key, native, figures, text=None, ok=True):
+    """Prints and records a row of the costs, which is reached if no figure is above its goal."""
+    goals = GOALS[key]["most"]
+    assert len(goals) == len(figures), key
+    text = text or "; ".join("–" if figure is None else f"{figure:.3g}" for figure in figures)
+    return row(key, native, text, ok and all(figure is not None and figure <= goal for figure, goal in zip(figures, goals)))
 
 
 def row(key, native, reached, ok):

@@ -1,5 +1,6 @@
 //! The repository itself: its layers, its unsafe code, its documents, scripts and packages.
 
+mod goals;
 mod gpu_scripts;
 mod layers;
 mod packages;
