@@ -32,6 +32,7 @@ use crate::source::liveness::Life;
 use crate::source::nvml::Books;
 use crate::source::world::World;
 use gpumem_wire::location::Tally;
+use pprof::Packer;
 use profiles::Profiles;
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -74,11 +75,19 @@ pub(crate) struct Collector {
     names: Names,
     profiles: Profiles,
     pushed: Pushed,
+    packer: Packer,
 }
 
 impl Collector {
     pub(crate) fn new(world: World, detail: Detail) -> Self {
-        Self { world, detail, names: Names::default(), profiles: Profiles::default(), pushed: Pushed::default() }
+        Self {
+            world,
+            detail,
+            names: Names::default(),
+            profiles: Profiles::default(),
+            pushed: Pushed::default(),
+            packer: Packer::default(),
+        }
     }
 
     /// Returns the page of all running processes.
@@ -96,7 +105,7 @@ impl Collector {
     /// # Errors
     /// Says why there is none.
     pub(crate) fn profile(&mut self, pid: u32) -> Result<Rc<[u8]>, Refusal> {
-        self.profiles.of(&self.world, pid, self.detail, &mut self.names)
+        self.profiles.of(&self.world, pid, self.detail, (&mut self.names, &mut self.packer))
     }
 
     /// Begins a round of pushes: returns the pids of all processes that have a profile.
@@ -109,8 +118,8 @@ impl Collector {
     /// Returns the profile of a process as a request of OTLP, packed by gzip, if there is anything to push. It waits for
     /// no name: the next request has it.
     pub(crate) fn otlp_request(&mut self, pid: u32) -> Option<Vec<u8>> {
-        let Self { world, detail, names, profiles, pushed } = self;
-        let then = |id, ledger: &Ledger| pushed.request(world, id, ledger);
+        let Self { world, detail, names, profiles, pushed, packer } = self;
+        let then = |id, ledger: &Ledger| pushed.request(world, id, ledger, packer);
         profiles.read(world, pid, *detail, (names, Duration::ZERO), then).ok()?
     }
 }

@@ -5,7 +5,7 @@
 //! A receiver adds up what it is sent. So memory allocated is that since the last request, where pprof has all of it.
 
 use super::names::Id;
-use super::pprof::{self, Ever, Label, Sample, ValueType};
+use super::pprof::{self, Ever, Label, Packer, Sample, ValueType};
 use crate::model::Ledger;
 use crate::source::liveness::real_ns;
 use crate::source::world::{World, monotonic_ns};
@@ -51,7 +51,7 @@ impl Pushed {
     }
 
     /// Returns the request for a process, compressed by gzip; `None` if there is nothing to report.
-    pub(super) fn request(&mut self, world: &World, id: Id, ledger: &Ledger) -> Option<Vec<u8>> {
+    pub(super) fn request(&mut self, world: &World, id: Id, ledger: &Ledger, packer: &mut Packer) -> Option<Vec<u8>> {
         let header = &ledger.snapshot.header;
         let before = self.before.entry(id).or_insert_with(|| match header.created_ns < self.began_ns {
             // An earlier push may have had its allocations.
@@ -61,7 +61,7 @@ impl Pushed {
         let profile = pprof::profile(ledger, &mut before.ever);
         let since = std::mem::replace(&mut before.unix_ns, profile.time_nanos as u64);
         let request = request(&profile, resource(world, id.0, ledger), since)?;
-        pprof::packed(Vec::new(), &request.encode_to_vec()).ok()
+        packer.pack(&request.encode_to_vec()).ok()
     }
 }
 

@@ -5,8 +5,7 @@ use crate::model::Ledger;
 use crate::model::devices::uuid;
 use crate::source::liveness::real_ns;
 use crate::symbols::Frame;
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::{Compress, Compression, FlushCompress, Status};
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::{AllocSlot, ContextRef, ContextSlot, StackRef, StrRef};
 use prost::Message;
@@ -279,14 +278,38 @@ pub(super) fn profile(ledger: &Ledger, before: &mut Ever) -> Profile {
     maker.profile
 }
 
-/// Compresses bytes by gzip, and writes them to `out`.
+/// Compresses profiles by gzip. It is kept: its memory is aligned, and glibc before 2.38 takes more of the heap each time
+/// that such memory is allocated and freed.
+pub(super) struct Packer(Compress);
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self(Compress::new_gzip(Compression::default(), 15))
+    }
+}
+
+impl Packer {
+    /// # Errors
+    /// The compressor's.
+    pub(super) fn pack(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+        self.0.reset();
+        let mut packed = Vec::with_capacity(bytes.len() / 4 + 64);
+        loop {
+            let rest = &bytes[self.0.total_in() as usize..];
+            if self.0.compress_vec(rest, &mut packed, FlushCompress::Finish)? == Status::StreamEnd {
+                return Ok(packed);
+            }
+            packed.reserve(packed.len());
+        }
+    }
+}
+
+/// Returns the profile of a ledger, compressed by gzip.
 ///
 /// # Errors
-/// Those of `out`.
-pub(super) fn packed<W: Write>(out: W, bytes: &[u8]) -> std::io::Result<W> {
-    let mut packer = GzEncoder::new(out, Compression::default());
-    packer.write_all(bytes)?;
-    packer.finish()
+/// The compressor's.
+pub(super) fn packed(packer: &mut Packer, ledger: &Ledger) -> std::io::Result<Vec<u8>> {
+    packer.pack(&profile(ledger, &mut Ever::default()).encode_to_vec())
 }
 
 /// Writes the profile of a ledger, compressed by gzip.
@@ -294,5 +317,5 @@ pub(super) fn packed<W: Write>(out: W, bytes: &[u8]) -> std::io::Result<W> {
 /// # Errors
 /// Those of `out`.
 pub(crate) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
-    packed(out, &profile(ledger, &mut Ever::default()).encode_to_vec()).map(drop)
+    out.write_all(&packed(&mut Packer::default(), ledger)?)
 }

@@ -5,6 +5,7 @@
 //! new stack is left out of these two sums for one answer. Live memory is no difference, and is always complete.
 
 use super::names::{Id, id};
+use super::pprof::Packer;
 use super::{Detail, MEMORY_FACTOR, Names, pprof};
 use crate::model::Ledger;
 use crate::source::budget::{self, Budget};
@@ -139,17 +140,15 @@ impl Profiles {
         world: &World,
         pid: u32,
         detail: Detail,
-        names: &mut Names,
+        (names, packer): (&mut Names, &mut Packer),
     ) -> Result<Rc<[u8]>, Refusal> {
         self.made.retain(|_, (at, _)| at.elapsed() < ANSWER_FRESH);
         if let Some((_, made)) = self.made.get(&pid) {
             return Ok(Rc::clone(made));
         }
-        let mut made = Vec::new();
-        let written =
-            self.read(world, pid, detail, (names, NAMES_WITHIN), |_, ledger| pprof::write(&mut made, ledger))?;
-        written.map_err(|error| (Lack::Unavailable, format!("{error}\n")))?;
-        let made: Rc<[u8]> = made.into();
+        let write = |_, ledger: &Ledger| pprof::packed(packer, ledger);
+        let made = self.read(world, pid, detail, (names, NAMES_WITHIN), write)?;
+        let made: Rc<[u8]> = made.map_err(|error| (Lack::Unavailable, format!("{error}\n")))?.into();
         self.made.insert(pid, (Instant::now(), Rc::clone(&made)));
         Ok(made)
     }
