@@ -280,7 +280,7 @@ fn a_trace_may_be_named_from_here() {
     for (named, wanted) in [("a.trace", work.path().join("a.trace")), ("/b.trace", "/b.trace".into())] {
         let mut command = gpumem();
         command.current_dir(work.path()).env("GPUMEM_LIB", &lib);
-        command.args(["run", "--record", named, "--", "sh", "-c", "printf %s \"$GPUMEM_RECORD\""]);
+        command.args(["run", "--alloc-trace", named, "--", "sh", "-c", "printf %s \"$GPUMEM_ALLOC_TRACE\""]);
         let answer = answer(command);
         assert_eq!((answer.code, answer.out.as_str()), (0, wanted.to_str().unwrap()), "{}", answer.err);
     }

@@ -169,7 +169,7 @@ impl Shim {
 
     /// Begins the allocation trace, if one is requested.
     fn start_trace(&self) {
-        let Some(path) = &self.settings.record else { return };
+        let Some(path) = &self.settings.alloc_trace else { return };
         match trace::start(path) {
             Ok(trace) => self.message(Severity::Info, &format!("allocation trace: {}", trace.path().display())),
             Err(why) => self.complain(&why),

@@ -1,4 +1,4 @@
-//! The allocation trace (`GPUMEM_RECORD`): every allocation and free of the process, in order, in a file that
+//! The allocation trace (`GPUMEM_ALLOC_TRACE`): every allocation and free of the process, in order, in a file that
 //! [`gpumem_wire::trace`] describes.
 //!
 //! Records are appended without a lock: a number is taken, then its place is written. The file is mapped one piece at a

@@ -171,7 +171,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
         | Id::Guard
         | Id::GuardMax
         | Id::FreedInGraph
-        | Id::Record => return Err("nobody follows this variable (a bug in gpumem: please report it)".into()),
+        | Id::AllocTrace => return Err("nobody follows this variable (a bug in gpumem: please report it)".into()),
     }
     Ok(String::new())
 }

@@ -90,7 +90,7 @@ pub(super) fn look(shim: &Shim, targets: &Targets, is_over: impl FnMut() -> bool
         empty,
         own: Own::default(),
         ledger: shim.ledger.path.as_os_str().as_bytes().to_vec(),
-        trace: shim.settings.record.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()),
+        trace: shim.settings.alloc_trace.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()),
         pages: Pages::new(),
         modules: modules::refresh(),
         unused: unused_stacks(&mappings),

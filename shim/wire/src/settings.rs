@@ -254,7 +254,7 @@ settings! {
     /// Check at each free whether a live graph still refers to the memory; such frees are counted and shown in the events.
     FreedInGraph freed_in_graph: bool = "GPUMEM_FREED_IN_GRAPH", Kind::Bool, "0", Start;
     /// Write a trace of every allocation and free to this file.
-    Record record: Option<OsString> = "GPUMEM_RECORD", Kind::Path, "", Start;
+    AllocTrace alloc_trace: Option<OsString> = "GPUMEM_ALLOC_TRACE", Kind::Path, "", Start;
 }
 
 /// Variables that the inspector alone reads: name and meaning.
@@ -298,7 +298,7 @@ impl Settings {
     fn cleaned(mut self) -> Self {
         self.dir = self.dir.filter(|dir| !dir.is_empty());
         self.tag = self.tag.filter(|tag| !tag.is_empty());
-        self.record = self.record.filter(|path| !path.is_empty());
+        self.alloc_trace = self.alloc_trace.filter(|path| !path.is_empty());
         self
     }
 }
@@ -315,7 +315,9 @@ pub fn unknown(name: &str) -> Option<Complaint> {
         return None;
     }
     let meant = known().map(|known| (distance(name, known), known)).min().filter(|&(distance, _)| distance <= 3);
-    Some(Complaint::Unknown { name: name.to_owned(), meant: meant.map(|(_, known)| known) })
+    // Its former name, which `gpumem record` has.
+    let renamed = (name == "GPUMEM_RECORD").then_some("GPUMEM_ALLOC_TRACE");
+    Some(Complaint::Unknown { name: name.to_owned(), meant: renamed.or(meant.map(|(_, known)| known)) })
 }
 
 /// Returns the number of letters to add, drop or change to turn one name into the other.
@@ -433,7 +435,7 @@ mod tests {
         assert_eq!((settings.pool_decay_ns(), settings.limit), (10_000_000_000, None));
         assert_eq!((settings.pool_managed, settings.oom_fallback), (false, OomFallback::None));
         assert_eq!((settings.stranded, settings.stranded_retries), (Stranded::Report, false));
-        assert_eq!((settings.pool_fill, settings.quarantine, settings.record), (Fill::None, 0, None));
+        assert_eq!((settings.pool_fill, settings.quarantine, settings.alloc_trace), (Fill::None, 0, None));
         let (settings, complaints) = read(&[("GPUMEM_POOL_MAX", "0"), ("GPUMEM_LIMIT", "4GiB")]);
         assert_eq!((settings.pool_max, settings.limit, complaints.len()), (Some(0), Some(4 << 30), 0));
         let (settings, complaints) = read(&[("GPUMEM_LIMIT", "0")]);

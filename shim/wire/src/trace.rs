@@ -1,4 +1,4 @@
-//! The file of an allocation trace (`GPUMEM_RECORD`): a page of header, then records of one size in the order in which
+//! The file of an allocation trace (`GPUMEM_ALLOC_TRACE`): a page of header, then records of one size in the order in which
 //! they were taken.
 //!
 //! A record counts once its last word is written, which holds a check over the others. So records that a killed process

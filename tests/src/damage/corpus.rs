@@ -38,7 +38,7 @@ pub fn plant(dir: &Path) -> Result<(), String> {
     };
     for name in PROGRAMS {
         let trace = dir.join(format!("{name}.trace"));
-        let ran = program(name).env("GPUMEM_RECORD", &trace).preloaded();
+        let ran = program(name).env("GPUMEM_ALLOC_TRACE", &trace).preloaded();
         let left = std::fs::read_dir(&ran.dir).map_err(|error| format!("{}: {error}", ran.dir.display()))?;
         let ledger =
             left.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "ledger"));

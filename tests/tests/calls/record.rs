@@ -68,7 +68,7 @@ fn every_family_is_in_the_trace_and_it_balances() {
     for name in ["basic", "driver", "errors", "stranded_pool"] {
         let scratch = Scratch::new();
         let path = scratch.path().join("trace");
-        let ran = program(name).env("GPUMEM_RECORD", &path).preloaded().ok();
+        let ran = program(name).env("GPUMEM_ALLOC_TRACE", &path).preloaded().ok();
         assert_eq!(ran.ours(), [""; 0]);
         let trace = read(&path);
         agrees(&trace, &ran);
@@ -91,7 +91,7 @@ fn threads_that_swap_addresses_stay_in_order() {
     for free in ["strict", "deferred"] {
         let scratch = Scratch::new();
         let path = scratch.path().join("trace");
-        let ran = program("threads").env("GPUMEM_RECORD", &path).env("GPUMEM_FREE", free).preloaded().ok();
+        let ran = program("threads").env("GPUMEM_ALLOC_TRACE", &path).env("GPUMEM_FREE", free).preloaded().ok();
         let trace = read(&path);
         agrees(&trace, &ran);
         assert_eq!(live(&trace), HashMap::new());
@@ -104,7 +104,7 @@ fn threads_that_swap_addresses_stay_in_order() {
 fn a_killed_process_leaves_what_it_did() {
     let scratch = Scratch::new();
     let path = scratch.path().join("trace");
-    let running = client("held").env("GPUMEM_RECORD", &path).waits().start(true);
+    let running = client("held").env("GPUMEM_ALLOC_TRACE", &path).waits().start(true);
     running.says("held");
     running.signal_until(libc::SIGKILL, 'Z');
     let trace = read(&path);
@@ -119,7 +119,7 @@ fn a_killed_process_leaves_what_it_did() {
 fn a_process_killed_at_work_leaves_whole_records() {
     let scratch = Scratch::new();
     let path = scratch.path().join("trace");
-    let running = client("many").env("GPUMEM_RECORD", &path).waits().start(true);
+    let running = client("many").env("GPUMEM_ALLOC_TRACE", &path).waits().start(true);
     wait_for("records", || {
         File::open(&path).ok().and_then(|file| trace::read(&file).ok()).is_some_and(|t| t.records.len() > 50)
     });
@@ -140,7 +140,7 @@ fn traces(folder: &Path) -> Vec<PathBuf> {
 fn children_write_their_own() {
     let scratch = Scratch::new();
     let path = scratch.path().join("trace");
-    let ran = program("fork").env("GPUMEM_RECORD", &path).preloaded().ok();
+    let ran = program("fork").env("GPUMEM_ALLOC_TRACE", &path).preloaded().ok();
     let files = traces(scratch.path());
     assert_eq!(files.len(), ran.ledgers().len(), "{files:?}");
     let mut pids = Vec::new();
@@ -166,15 +166,15 @@ fn children_write_their_own() {
 fn without_the_variable_or_a_gpu_nothing_is_written() {
     let scratch = Scratch::new();
     let path = scratch.path().join("trace");
-    command("/bin/true").env("GPUMEM_RECORD", &path).preloaded().ok();
-    program("basic").env("GPUMEM_RECORD", "").preloaded().ok();
+    command("/bin/true").env("GPUMEM_ALLOC_TRACE", &path).preloaded().ok();
+    program("basic").env("GPUMEM_ALLOC_TRACE", "").preloaded().ok();
     assert_eq!(traces(scratch.path()), Vec::<PathBuf>::new());
 }
 
 /// Where a trace cannot be written, one line says so and the program runs as ever.
 #[test]
 fn a_place_that_cannot_be_written_to_is_told() {
-    let ran = program("basic").env("GPUMEM_RECORD", "/no/such/folder/trace").preloaded().ok();
+    let ran = program("basic").env("GPUMEM_ALLOC_TRACE", "/no/such/folder/trace").preloaded().ok();
     let [line] = ran.ours()[..] else { panic!("{:?}", ran.ours()) };
     assert!(line.contains("/no/such/folder/trace: cannot write an allocation trace there: No such file"), "{line}");
 }
@@ -194,7 +194,7 @@ fn a_full_disk_ends_the_trace_and_not_the_program() {
             "mount -t tmpfs -o size={size} tmpfs \"$SMALL\" || exit 99
              \"$@\"; code=$?; cp \"$SMALL\"/trace \"$SAVED\"; exit $code"
         );
-        let many = client("many").arg("20000").env("GPUMEM_RECORD", small.join("trace"));
+        let many = client("many").arg("20000").env("GPUMEM_ALLOC_TRACE", small.join("trace"));
         let many = many.env("SMALL", &small).env("SAVED", scratch.path());
         let ran = many.shell(&format!("exec unshare -m sh -c '{script}' sh \"$@\"")).preloaded().ok();
         let trace = read(&scratch.path().join("trace"));
@@ -225,7 +225,7 @@ fn a_trace_is_exported_as_text() {
     let basic = artifacts().programs.join("basic");
     let trace = scratch.path().join("trace");
     let paths = [&trace, &basic].map(|path| path.to_str().expect("UTF-8"));
-    let ran = gpumem(scratch.path(), &["run", "--record", paths[0], "--", paths[1]]);
+    let ran = gpumem(scratch.path(), &["run", "--alloc-trace", paths[0], "--", paths[1]]);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     std::fs::write(scratch.path().join("mine"), "precious").expect("a file");
     let exported = gpumem(scratch.path(), &["export", "--to", "csv", "./trace"]);

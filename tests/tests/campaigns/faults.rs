@@ -66,7 +66,7 @@ fn a_run_leaves_nothing_behind() {
         return;
     }
     let program = programs::all().into_iter().find(|program| program.name == "basic").expect("in the lists");
-    let traced = Trouble::Setting("GPUMEM_RECORD".into(), "@".into());
+    let traced = Trouble::Setting("GPUMEM_ALLOC_TRACE".into(), "@".into());
     judge(&Plan { seed: 0, program, troubles: vec![traced] }, PATIENCE).expect("it runs");
     let own = format!("gm-suite-{}-", std::process::id());
     let entries = std::fs::read_dir(std::env::temp_dir()).expect("a folder").flatten();

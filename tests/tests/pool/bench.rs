@@ -39,7 +39,7 @@ fn a_recorded_run_can_be_replayed() {
     let scratch = Scratch::new();
     let (trace, rows) = (scratch.path().join("trace"), scratch.path().join("trace.csv"));
     let args = ["random", "--count", "300", "--max-mib", "4", "--usage-mib", "100", "--json"];
-    let recorded = poolbench(&args).env("GPUMEM_RECORD", &trace).preloaded().ok().json();
+    let recorded = poolbench(&args).env("GPUMEM_ALLOC_TRACE", &trace).preloaded().ok().json();
     let exported = Command::new(&artifacts().gpumem).args(["export", "--to", "csv"]).arg(&trace).output().unwrap();
     assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
     std::fs::write(&rows, exported.stdout).unwrap();

@@ -247,7 +247,7 @@ fn growth_of_a_pool_is_told_from_buffers() {
         let native = native(mode);
         let scratch = Scratch::new();
         let path = scratch.path().join("trace");
-        let managed = pool(mode, "report", "1").env("GPUMEM_POOL_MANAGED", "1").env("GPUMEM_RECORD", &path);
+        let managed = pool(mode, "report", "1").env("GPUMEM_POOL_MANAGED", "1").env("GPUMEM_ALLOC_TRACE", &path);
         let (ran, said) = right(managed.preloaded(), &native);
         assert_eq!(said["kinds"]["device"]["bytes"], native.json()["kinds"]["device"]["bytes"]);
         let trace = trace::read(&std::fs::File::open(&path).expect("a trace")).expect("a trace");

@@ -42,6 +42,8 @@ fn unknown_variable() {
     );
     let complaints = ran.ledger().gpumem("stats", &[])["process"]["complaints"].clone();
     assert_eq!(complaints.as_array().map(Vec::len), Some(1), "{complaints}");
+    let renamed = &["unknown variable GPUMEM_RECORD ignored", "did you mean GPUMEM_ALLOC_TRACE?"];
+    says(&small().env("GPUMEM_RECORD", "/tmp/trace"), &[renamed]);
     says(&small().env("GPUMEM_COLOUR_OF_THE_SKY", "7"), &[&["unknown variable GPUMEM_COLOUR_OF_THE_SKY ignored"]]);
 }
 

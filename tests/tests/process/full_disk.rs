@@ -143,7 +143,7 @@ impl Disk {
         let disk = scratch.path().join("disk");
         let mut program = client("full_disk").arg(self.live.to_string()).dir(&disk);
         if trace {
-            program = program.env("GPUMEM_RECORD", disk.join("all.trace"));
+            program = program.env("GPUMEM_ALLOC_TRACE", disk.join("all.trace"));
         }
         let program = self.shell(program, &scratch);
         let native = program.native();

@@ -25,7 +25,7 @@ fn a_umask_takes_nothing_from_us() {
     let scratch = Scratch::new();
     for below in ["ledgers", "some/way/down"] {
         let dir = scratch.path().join(below);
-        let many = client("many").arg("50").dir(&dir).env("GPUMEM_RECORD", scratch.path().join("trace"));
+        let many = client("many").arg("50").dir(&dir).env("GPUMEM_ALLOC_TRACE", scratch.path().join("trace"));
         let many = if is_root() { many.user(65534) } else { many };
         let ran = many.shell("umask 0777; exec \"$@\"").preloaded().ok();
         assert_eq!(ran.ours(), [""; 0], "{below}");
@@ -66,9 +66,9 @@ fn what_lies_under_our_names_holds_nobody_up() {
                 format!("{make}; mkdir -p \"$GPUMEM_DIR\"; node \"$GPUMEM_DIR/{OWN_NAME}.{name}\"; exec \"$@\"");
             let dir = scratch.path().join("ledgers");
             let many = client("many").arg("50").dir(&dir);
-            let many = if name == "trace" { many.env("GPUMEM_RECORD", dir.join("all.trace")) } else { many };
+            let many = if name == "trace" { many.env("GPUMEM_ALLOC_TRACE", dir.join("all.trace")) } else { many };
             let script = if name == "trace" {
-                format!("{make}; mkdir -p \"$GPUMEM_DIR\"; node \"$GPUMEM_RECORD\"; exec \"$@\"")
+                format!("{make}; mkdir -p \"$GPUMEM_DIR\"; node \"$GPUMEM_ALLOC_TRACE\"; exec \"$@\"")
             } else {
                 script
             };
@@ -166,7 +166,7 @@ fn a_setuid_program_is_left_alone() {
     let existed = Path::new("/etc/ld.so.preload").exists();
     let run = |mode| {
         fs::set_permissions(&program, Permissions::from_mode(mode)).expect("its mode");
-        let many = command(&program).arg("50").env("GPUMEM_DIR", &dir).env("GPUMEM_RECORD", dir.join("trace"));
+        let many = command(&program).arg("50").env("GPUMEM_DIR", &dir).env("GPUMEM_ALLOC_TRACE", dir.join("trace"));
         let many = many.without("LD_PRELOAD").without("LD_LIBRARY_PATH");
         many.shell(&format!("exec unshare -m sh -c '{script}' sh \"$@\"")).native()
     };

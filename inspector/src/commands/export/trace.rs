@@ -1,4 +1,4 @@
-//! A trace, which has every allocation and free (GPUMEM_RECORD), in the columns of RMM's log:
+//! A trace, which has every allocation and free (GPUMEM_ALLOC_TRACE), in the columns of RMM's log:
 //! Thread,Time,Action,Pointer,Size,Stream. Only device and managed memory with a pointer.
 
 use crate::failure::{Failure, Result, plain};
