@@ -213,7 +213,7 @@ impl Prometheus {
         let answer: Value = serde_json::from_str(&get(&self.at, "/api/v1/targets")).expect("JSON");
         let targets = answer["data"]["activeTargets"].as_array().expect("targets").iter();
         let mut labels = targets.filter(|target| target["scrapePool"] == "listed").map(|target| &target["labels"]);
-        labels.any(|labels| labels["pid"] == pid.to_string() && labels["service_name"].is_string())
+        labels.any(|labels| labels["pid"].as_str() == Some(&*pid.to_string()) && labels["service_name"].is_string())
     }
 
     /// Alerts that fire now, or did at any time.
