@@ -119,7 +119,7 @@ impl Command for Args {
             let end = worker::run(world, &order, &mut |said| report.hear(said))?;
             drop(progress);
             match end {
-                Said::Newcomer(text) if tries > 0 => tracing::info!("{text}: once more, with it"),
+                Said::Newcomer { why } if tries > 0 => tracing::info!("{why}: once more, with it"),
                 end => {
                     ended(end, "parked")?;
                     break (members, report, used, begin);
@@ -269,7 +269,7 @@ pub(super) fn ended(end: Said, done: &str) -> Result<()> {
             }
             Err(Failure::error(what))
         }
-        Said::Failed { why } | Said::Newcomer(why) => Err(Failure::error(format!("nothing was {done}: {why}"))),
+        Said::Failed { why } | Said::Newcomer { why } => Err(Failure::error(format!("nothing was {done}: {why}"))),
         _ => Ok(()),
     }
 }

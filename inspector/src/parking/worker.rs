@@ -63,7 +63,7 @@ pub(crate) enum Said {
     /// Nothing was done.
     Failed { why: String },
     /// A descendant began to use the GPU meanwhile, so everything was undone.
-    Newcomer(String),
+    Newcomer { why: String },
 }
 
 /// Longest wait for libgpumem.so in a process that is to be parked: it gives idle memory back first.
@@ -112,7 +112,7 @@ impl Worker {
             }
             let Ok(said) = serde_json::from_str::<Said>(&line) else { continue };
             match said {
-                Said::Done | Said::Stopped(_) | Said::Failed { .. } | Said::Newcomer(_) => return Ok(said),
+                Said::Done | Said::Stopped(_) | Said::Failed { .. } | Said::Newcomer { .. } => return Ok(said),
                 said => hear(&said),
             }
         }
@@ -247,7 +247,7 @@ impl Job<'_> {
             sequence::park(driver, pids, limit, tell).map_err(Said::Stopped)?;
             let Some(why) = self.newcomer() else { return Ok(()) };
             sequence::resume(driver, pids, tell).map_err(Said::Stopped)?;
-            Err(Said::Newcomer(why))
+            Err(Said::Newcomer { why })
         });
         self.settle();
         parked
@@ -291,6 +291,23 @@ impl Job<'_> {
             // An older one knows nothing of this, and is parked as any program is.
             Err(failure) if failure.what.contains("is no command") => Ok(()),
             Err(failure) => Err(failure.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever gave the order waits for the last line: one that could not be written would be waited for without end.
+    #[test]
+    fn each_end_is_a_line() {
+        let why = || "why".to_owned();
+        let stop = Stop { pid: 1, step: super::super::sequence::Step::Lock, why: why(), left: vec![(1, why())] };
+        for end in [Said::Done, Said::Stopped(stop), Said::Failed { why: why() }, Said::Newcomer { why: why() }] {
+            let line = serde_json::to_string(&end).expect("a line");
+            let read: Said = serde_json::from_str(&line).expect("the same");
+            assert_eq!(serde_json::to_string(&read).expect("a line"), line);
         }
     }
 }
