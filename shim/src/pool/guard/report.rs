@@ -94,7 +94,7 @@ pub(super) fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
     let now = clock::precise_ns();
     let mut sentence = writes.sentence(now);
     let since = writes.freed.map_or(writes.good_ns, |freed| freed.time_ns);
-    let _ = write!(sentence, "; since {} at the earliest", ago(now, since));
+    let _ = write!(sentence, "; written at most {}", ago(now, since));
     let text = shim.ledger.texts.intern(sentence.as_bytes());
     shim.event(kind, |event| {
         event.a = writes.from + writes.found.first;
