@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// The graph cache of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Cache {
-    /// `on`; `off`; `pinned`: on, but no live exec is under it; `unused`: no graph has reached it so far.
+    /// `on`; `off`; `pinned`: on, but every live exec is pinned; `unused`: no graph has reached it so far.
     pub state: &'static str,
     /// The reason why it is not on, in words.
     #[serde(skip_serializing_if = "String::is_empty")]

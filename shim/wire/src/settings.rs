@@ -187,7 +187,7 @@ settings! {
     Dir dir: Option<OsString> = "GPUMEM_DIR", Kind::Path, "", Start;
     /// Maximum number of frames that are recorded of a call stack; 0 records no stacks.
     Stacks stacks: u32 = "GPUMEM_STACKS", Kind::Count { min: 0, max: 128 }, "32", Live;
-    /// Smallest allocation whose call stack is recorded.
+    /// Record the call stack only of allocations of at least this size.
     StackEvery stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0", Live;
     /// Maximum size of the ledger; records that do not fit are dropped and counted.
     LedgerMax ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB", Start;
@@ -209,7 +209,7 @@ settings! {
     GraphCache graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
     /// Maximum host and device bytes that the graph cache's real execs may take, estimated; 0 sets no bound.
     GraphCacheBytes graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
-    /// An exec that was not launched for this time may be given to another graph of its class (with 0 only when a bound is reached). An exec without a graph is destroyed after ten times this time.
+    /// An exec that was not launched for this time may be given to another graph of its class. With 0, an exec is given away only when a bound is reached. An exec without a graph is destroyed after ten times this time.
     GraphIdle graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
     /// Keep only the packed source of the program's idle graphs (folded graphs); 0 leaves them with the driver.
     GraphFold graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;

@@ -41,8 +41,8 @@ checks! {
     "library": Machine(preload::library),
     /// each libgpumem.so that LD_PRELOAD of this shell names can be loaded
     "preload": Machine(preload::named),
-    /// every GPUMEM_ variable of this shell is known and has an allowed value, and no variable of another project
-    /// stands for one
+    /// every GPUMEM_ variable of this shell is known and has an allowed value, and no variable of llama.cpp
+    /// (GGML_CUDA_...) is used in place of one
     "variables": Machine(system::variables),
     /// the directory of the ledgers can be written, has space, and is closed to other users (one that GPUMEM_DIR or
     /// --dir names may be shared on purpose)
