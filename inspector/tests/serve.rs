@@ -52,10 +52,11 @@ fn every_metric_of_the_table_is_one_of_a_page_or_says_when() {
     }
     let here = |name: &str| page.lines().any(|line| line.starts_with(name));
     let absent: Vec<_> = all.iter().map(|metric| &*metric.name).filter(|name| !here(name)).collect();
-    // Without a limit, an NVIDIA driver, pinned handles, a service that shares, and what has ended, there are none.
+    // Without a limit, an NVIDIA driver, pinned handles, a service that shares, --otlp, and what has ended, there are none.
     let allowed =
         ["gpumem_device_limit_bytes", "gpumem_device_process_bytes", "gpumem_graph_pinned", "gpumem_ended_seconds"];
-    let is_allowed = |name: &&str| allowed.contains(name) || name.starts_with("gpumem_share_");
+    let of_others = |name: &str| name.starts_with("gpumem_share_") || name.starts_with("gpumem_otlp_");
+    let is_allowed = |name: &&str| allowed.contains(name) || of_others(name);
     assert!(absent.iter().all(is_allowed), "{absent:?}");
 }
 
