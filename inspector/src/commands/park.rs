@@ -101,7 +101,7 @@ impl Command for Args {
         let books = Books::default();
         let pids = pids(world, &self.targets)?;
         let mut tries = TRIES;
-        let (members, mut report, used, begin) = loop {
+        loop {
             tries -= 1;
             let members = self.members(world, &driver, &books, &pids)?;
             let found: Vec<Vec<Obstacle>> = members.iter().map(|member| self.against(world, member, &books)).collect();
@@ -118,19 +118,18 @@ impl Command for Args {
             let progress = Progress::begin(world, processes, report.bytes);
             let end = worker::run(world, &order, &mut |said| report.hear(said))?;
             drop(progress);
-            match end {
-                Said::Newcomer { why } if tries > 0 => tracing::info!("{why}: once more, with it"),
-                end => {
-                    ended(end, "parked")?;
-                    break (members, report, used, begin);
-                }
-            }
             books.look_again();
-        };
-        report.seconds = begin.elapsed().as_secs_f64();
-        books.look_again();
-        report.freed_bytes = used.zip(self::used(&books, &members)).map(|(before, now)| before.saturating_sub(now));
-        context.print(&report, print)
+            if let Said::Newcomer { why } = &end
+                && tries > 0
+            {
+                tracing::info!("{why}: once more, with it");
+                continue;
+            }
+            report.seconds = begin.elapsed().as_secs_f64();
+            ended(end, "parked")?;
+            report.freed_bytes = used.zip(self::used(&books, &members)).map(|(before, now)| before.saturating_sub(now));
+            return context.print(&report, print);
+        }
     }
 }
 
@@ -146,7 +145,11 @@ impl Args {
             all.any(|member| member == pid || plan::descends(world, member, &[pid]))
         };
         match pids.iter().find(|&&pid| !is_found(pid)) {
-            Some(&pid) => Err(unknown(world, pid)),
+            Some(&pid) => Err(of_another_user(world, pid).unwrap_or_else(|| {
+                Failure::nothing(format!(
+                    "pid {pid} has made no CUDA call, nor has a descendant of it: nothing is to be parked"
+                ))
+            })),
             None => Ok(members),
         }
     }
@@ -195,15 +198,10 @@ impl Report {
     }
 }
 
-/// Says why the driver tells nothing of a process.
-pub(super) fn unknown(world: &World, pid: u32) -> Failure {
-    let process = Process::of(world, pid);
-    match process.and_then(|process| obstacles::of_user(world, &process)) {
-        Some(obstacle) => Failure::error(format!("pid {pid}: {}", obstacle.what)),
-        None => Failure::nothing(format!(
-            "pid {pid} has made no CUDA call, nor has a descendant of it: nothing is to be parked"
-        )),
-    }
+/// Says that a process belongs to another user, if so: the driver tells nothing of it.
+pub(super) fn of_another_user(world: &World, pid: u32) -> Option<Failure> {
+    let obstacle = obstacles::of_user(world, &Process::of(world, pid)?)?;
+    Some(Failure::error(format!("pid {pid}: {}", obstacle.what)))
 }
 
 /// Returns the pids that the user means.

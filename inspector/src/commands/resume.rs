@@ -1,6 +1,6 @@
 //! `gpumem resume`: moves the memory of parked processes back to their GPUs.
 
-use super::park::{ended, pids, unknown};
+use super::park::{ended, of_another_user, pids};
 use crate::context::{Command, Context};
 use crate::failure::{Failure, Result};
 use crate::parking::driver::{Checkpoints, Driver, State};
@@ -119,7 +119,9 @@ fn in_order(mut members: Vec<Parked>) -> Vec<Parked> {
 /// has recorded.
 fn by_other_tool(world: &World, driver: &Driver, pid: u32) -> Result<Parked> {
     let found = plan::members(world, driver, &Books::default(), &[pid], true).into_iter().next();
-    let member = found.ok_or_else(|| unknown(world, pid))?;
+    let member = found.ok_or_else(|| {
+        of_another_user(world, pid).unwrap_or_else(|| Failure::nothing(format!("pid {pid} has made no CUDA call")))
+    })?;
     if member.state != State::Locked && (member.state != State::Checkpointed || member.cards.is_empty()) {
         let why = match member.state {
             State::Checkpointed => {
