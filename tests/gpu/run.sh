@@ -60,7 +60,7 @@ pool="pool-pair pool-swap pool-back pool-torch pool-random pool-stranded pool-oo
 stages=
 for name in ${*:-programs observe conformance differ pooler cost llama}; do
     case $name in
-    bench) stages="$stages cost graphs manygraphs never-evicts churn replay compile two-gpus llama llama-own $pool pool-peer" ;;
+    bench) stages="$stages cost start graphs manygraphs never-evicts churn replay compile two-gpus llama llama-own $pool pool-peer" ;;
     pool) stages="$stages $pool" ;;
     published) stages="$stages sd servers rpc llama-today torch-train torch-compile torch-ddp torch-infer models" ;;
     *) stages="$stages $name" ;;
@@ -271,6 +271,7 @@ for name in $stages; do
     programs) stage programs "$PYTHON" $here/stage.py run ;;
     observe) stage observe "$PYTHON" $here/stage.py observe ;;
     cost) stage cost "$PYTHON" $here/stage.py cost ;;
+    start) stage start "$PYTHON" $here/stage.py start_gpu ;;
     conformance) stage conformance conformance ;;
     differ) stage differ differ ;;
     graphs) stage graphs "$PYTHON" $here/stage.py graphmem 200 ;;
