@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Look now for writes outside of allocations, and to freed memory, in a process with GPUMEM_GUARD
 ///
-/// The process writes its findings to stderr; gpumem events shows them, too. The guard finds writes to the first 512
+/// The process writes its findings to stderr; gpumem events also shows them. The guard finds writes to the first 512
 /// bytes behind an allocation, and often to further ones (with GPUMEM_GUARD=front also in front of it). It finds writes
 /// to freed memory that was not used again. It finds no reads, no writes farther away, and nothing in shared memory. The
 /// answer counts memory that could not be read in time.

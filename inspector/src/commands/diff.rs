@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// The earlier snapshot: a dump, a ledger or a pid
     #[arg(value_name = "BEFORE", add = candidates::targets())]
     before: OsString,
-    /// The later snapshot: a dump, a ledger or a pid [default: the process that BEFORE is of, as it is now]
+    /// The later snapshot: a dump, a ledger or a pid [default: the process that BEFORE was taken from, as it is now]
     #[arg(value_name = "AFTER", add = candidates::targets())]
     after: Option<OsString>,
     /// How to tell that two call sites are the same

@@ -14,7 +14,7 @@ use std::io::Write;
 
 /// Show the variables of a process: each value in force, and whether it was set, came from the environment, or is the default
 ///
-/// `gpumem set` accepts the lines of the output. The process may have ended, and a dump works, too.
+/// `gpumem set` accepts the lines of the output. The process may have ended. A dump also works.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// A pid, a process's name, or the path of a dump or a ledger; not needed if only one process fits. The name of a

@@ -31,7 +31,7 @@ const TRIES: u32 = 4;
 /// Move the device memory of running processes to host memory, so that others can use the GPU
 ///
 /// The processes stand still in their next GPU call until `gpumem resume` brings the memory back; they need not be
-/// started with libgpumem.so. Descendants that use a GPU are parked, too. Needs driver 570 (on Arm 595), and as much
+/// started with libgpumem.so. Descendants that use a GPU are also parked. Needs driver 570 (on Arm 595), and as much
 /// host memory as there is device memory. What cannot be parked is refused, with the reason: gpumem help
 /// one-card.
 #[derive(Clone, Debug, clap::Args)]

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The address to listen on; the default can be reached only from this machine. Port 0 takes any free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9849", value_parser = address)]
     listen: SocketAddr,
-    /// A host name that requests may use (HTTP header Host); repeatable. IP addresses and localhost are accepted, too.
+    /// A host name that requests may use (HTTP header Host); repeatable. IP addresses and localhost are also accepted.
     /// A server that does not listen on the loopback address accepts every name, unless this option is given
     #[arg(long, value_name = "NAME", value_parser = host, value_hint = clap::ValueHint::Hostname)]
     host: Vec<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Maximum number of connections at a time; further ones are refused
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = number_in::<usize>(1, 10_000))]
     max_connections: usize,
-    /// Push the profiles to a receiver of OTLP, too: the http URL of a collector. Without a path, /v1development/profiles is added. OpenTelemetry's signal for profiles is in development and may change
+    /// Also push the profiles to a receiver of OTLP: the http URL of a collector. Without a path, /v1development/profiles is added. OpenTelemetry's signal for profiles is in development and may change
     #[arg(long, value_name = "URL", value_hint = clap::ValueHint::Url)]
     otlp: Option<Endpoint>,
     /// Time between two pushes of a process

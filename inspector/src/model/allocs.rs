@@ -37,7 +37,7 @@ pub(crate) enum Sort {
     Count,
     /// Oldest first.
     Age,
-    /// What grew most in the later half of the samples, or since --since; with --all the newest.
+    /// What grew most in the later half of the samples, or since --since. A single allocation does not grow, so --all puts the newest first.
     Growth,
 }
 

@@ -627,7 +627,7 @@ slot! {
         spilled_bytes: u64,
         /// A [`crate::kinds::PoolState`].
         pool_state: u64,
-        /// Bytes of the device that the driver took for itself, by [`Taken`] less one: the fall of free memory around
+        /// Bytes of the device that the driver took for itself, by [`Taken`] less one: how much free memory fell during
         /// calls of this context that ask for none. What other processes took meanwhile is in it.
         taken: [u64; 7],
         /// Most bytes of local memory that a thread of a kernel has for which the driver took memory, and that kernel's

@@ -191,7 +191,7 @@ settings! {
     StackEvery stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0", Live;
     /// Maximum size of the ledger; records that do not fit are dropped and counted.
     LedgerMax ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB", Start;
-    /// Only record, change nothing; auto does so under GPU tools, and on drivers of a new major version without a verdict.
+    /// Only record, change nothing; auto does so beside profilers and checkers, and on drivers of a new major version that gpumem selftest --rules has not approved.
     RecordOnly record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto", Start;
     /// What gpumem writes to stderr.
     Log log: Log = "GPUMEM_LOG", Kind::Choice(Log::WORDS), "warn", Live;
@@ -203,7 +203,7 @@ settings! {
     Tag tag: Option<String> = "GPUMEM_TAG", Kind::Text, "", Live;
     /// Run the control thread: heartbeat, samples over time, commands from gpumem.
     Control control: bool = "GPUMEM_CONTROL", Kind::Bool, "1", Start;
-    /// Time between two samples of who holds how much, which gpumem leaks reads; with 0, samples are taken only at a gpumem mark.
+    /// Time between two samples of how much each call site holds; gpumem leaks reads these samples. With 0, samples are taken only at a gpumem mark.
     GrowthInterval growth_interval: u64 = "GPUMEM_GROWTH_INTERVAL", Kind::Time, "1s", Live;
     /// Maximum number of real graph execs that the graph cache keeps; 0 turns the graph cache off.
     GraphCache graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
@@ -213,7 +213,7 @@ settings! {
     GraphIdle graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
     /// Keep only the packed source of the program's idle graphs (folded graphs); 0 leaves them with the driver.
     GraphFold graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
-    /// Retarget HIP execs too, by hipGraphExecUpdate; 0 instantiates them anew.
+    /// Also retarget execs on HIP, by hipGraphExecUpdate; 0 instantiates them anew.
     HipRetarget hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0", Start;
     /// Keep freed device memory for the next allocation of its size; 0 leaves every call to the driver.
     Pool pool: bool = "GPUMEM_POOL", Kind::Bool, "1", Live;
@@ -227,13 +227,13 @@ settings! {
     Limit limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
     /// One limit for all processes of a group: together they may take SIZE of each device. A request beyond it fails as out of memory, even if GPUMEM_LIMIT has room.
     LimitGroup limit_group: Option<String> = "GPUMEM_LIMIT_GROUP", Kind::Group, "", Start;
-    /// Share the cards with the other processes of `gpumem share NAME`: when memory runs out, an idle one of them is parked; this process is parked for them while it is idle, and its next call waits until it is resumed.
+    /// Share the cards with the other processes of `gpumem share NAME`. If one of these processes is short of memory, an idle one is parked, which may be this process. The next GPU call of a parked process waits until the process is resumed.
     Share share: Option<String> = "GPUMEM_SHARE", Kind::Name, "", Start;
     /// Time without work after which a process with GPUMEM_SHARE may be parked.
     ShareIdle share_idle: u64 = "GPUMEM_SHARE_IDLE", Kind::Time, "5s", Start;
-    /// Longest time without a word from the service of GPUMEM_SHARE before an allocation fails as out of memory.
+    /// Longest time without a message from the service (gpumem share) before an allocation fails as out of memory.
     ShareWait share_wait: u64 = "GPUMEM_SHARE_WAIT", Kind::Time, "60s", Start;
-    /// Place in managed memory the buffers by which the program's own pool grows.
+    /// If the program's own pool grows, place its new buffers in managed memory.
     PoolManaged pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0", Live;
     /// What an allocation gets when device memory runs out: an error, managed memory or pinned host memory.
     OomFallback oom_fallback: OomFallback = "GPUMEM_OOM_FALLBACK", Kind::Choice(OomFallback::WORDS), "none", Live;
@@ -241,7 +241,7 @@ settings! {
     OomReport oom_report: bool = "GPUMEM_OOM_REPORT", Kind::Bool, "1", Live;
     /// What to do if a call site asks for larger and larger buffers while its older buffers lie unused: report it, press (refuse one request, so that the program frees them) or spill the site's growth to managed memory.
     Stranded stranded: Stranded = "GPUMEM_STRANDED", Kind::Choice(Stranded::WORDS), "report", Live;
-    /// The program frees its own caches and retries when an allocation fails, so GPUMEM_STRANDED=press is safe.
+    /// 1 tells gpumem that the program frees its own caches and retries when an allocation fails, so that GPUMEM_STRANDED=press is safe.
     StrandedRetries stranded_retries: bool = "GPUMEM_STRANDED_RETRIES", Kind::Bool, "0", Live;
     /// Fill reused memory, to find programs that read memory before they write it.
     PoolFill pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none", Start;

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// The format [default: by the ending of FILE; with --json alone, json]
+    /// The format [default: by the ending of FILE; json if --json is given and no FILE]
     #[arg(long, visible_alias = "format", value_enum, value_name = "FORMAT")]
     to: Option<Format>,
     /// The file to write; without it, or with -, stdout

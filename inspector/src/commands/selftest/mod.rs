@@ -62,10 +62,10 @@ pub(crate) struct Args {
     /// libgpumem.so to preload, instead of the one found beside gpumem
     #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
     lib: Option<PathBuf>,
-    /// Try the CUDA driver alone, and write the verdict on it for later processes
+    /// Try only the CUDA driver, and write a verdict on it for later processes
     #[arg(long)]
     rules: bool,
-    /// Whose processes the verdict is for [default: for root all users', else this user's]
+    /// Whose processes the verdict is for [default: system if root runs it, else user]
     #[arg(long, value_enum, value_name = "PLACE", requires = "rules")]
     place: Option<rules::VerdictUsers>,
     /// Try nothing if that place already has a verdict on this driver, GPU and release
