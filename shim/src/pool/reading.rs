@@ -128,15 +128,12 @@ impl PieceRead {
     }
 }
 
-/// Returns the live blocks of device memory.
-pub(crate) fn live_blocks(blocks: &Blocks) -> Vec<LiveMemory> {
-    let of = |block: &'static Block| {
-        let context_pool = ContextPool::of(block)?;
-        let is_live = block.is(State::Live) && !block.has(SPILLED);
-        let (addr, bytes) = (block.addr(), block.asked());
-        is_live.then_some(LiveMemory { block, context_pool, addr, bytes })
-    };
-    blocks.all().into_iter().filter_map(of).collect()
+/// Returns the live block of device memory whose program's part begins at this address.
+pub(crate) fn live_block(blocks: &Blocks, addr: u64) -> Option<LiveMemory> {
+    let block = blocks.get(addr)?;
+    let context_pool = ContextPool::of(block)?;
+    let is_live = block.is(State::Live) && !block.has(SPILLED) && block.addr() == addr;
+    is_live.then_some(LiveMemory { block, context_pool, addr, bytes: block.asked() })
 }
 
 /// Reads a piece of a live block, of at most [`crate::backend::reader::ROOM`] bytes, within a time limit.
