@@ -236,7 +236,9 @@ impl Reader {
                 }
                 let mut said = self.shell(script).output().unwrap();
                 // Other tests may take all processors for some seconds. A reader would ask again, too.
-                if String::from_utf8_lossy(&said.stderr).contains("starved of processor time") {
+                let why = String::from_utf8_lossy(&said.stderr);
+                if ["starved of processor time", "is under way: ask again"].iter().any(|text| why.contains(text)) {
+                    std::thread::sleep(Duration::from_secs(5));
                     said = self.shell(script).output().unwrap();
                 }
                 let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
