@@ -19,6 +19,7 @@ mod doors;
 mod gate;
 mod graphs;
 mod group;
+#[expect(clippy::type_complexity, reason = "the arguments of the vendors' functions")]
 mod hooks;
 mod in_force;
 mod ledger;

@@ -89,11 +89,11 @@ macro_rules! hip_functions {
         hipStreamGetCaptureInfo_spt => graph_use::capture_info(stream: Stream, status: *mut c_int, id: *mut u64);
         hipStreamGetCaptureInfo_v2 => graph_use::capture_info_v2(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
         hipStreamGetCaptureInfo_v2_spt => graph_use::capture_info_v2(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
-        hipLaunchCooperativeKernel => hip_launch::cooperative(function: Opaque, grid: Dim3, block: Dim3, params: Opaque, shared: c_uint, stream: Stream);
-        hipLaunchCooperativeKernel_spt => hip_launch::cooperative(function: Opaque, grid: Dim3, block: Dim3, params: Opaque, shared: c_uint, stream: Stream);
-        hipModuleLaunchCooperativeKernel => hip_launch::cooperative_of_module(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque);
-        hipLaunchKernelExC => hip_launch::with_attributes(config: Opaque, function: Opaque, params: Opaque);
-        hipDrvLaunchKernelEx => hip_launch::with_attributes_of_module(config: Opaque, function: Opaque, params: Opaque, extra: Opaque);
+        hipLaunchCooperativeKernel => hip_launch::with_more(function: Opaque, grid: Dim3, block: Dim3, params: Opaque, shared: c_uint, stream: Stream);
+        hipLaunchCooperativeKernel_spt => hip_launch::with_more(function: Opaque, grid: Dim3, block: Dim3, params: Opaque, shared: c_uint, stream: Stream);
+        hipModuleLaunchCooperativeKernel => hip_launch::with_more(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque);
+        hipLaunchKernelExC => hip_launch::with_more(config: Opaque, function: Opaque, params: Opaque);
+        hipDrvLaunchKernelEx => hip_launch::with_more(config: Opaque, function: Opaque, params: Opaque, extra: Opaque);
         hipExtLaunchKernel => hip_launch::with_events(function: Opaque, grid: Dim3, block: Dim3, params: Opaque, shared: usize, stream: Stream, start: Opaque, stop: Opaque, flags: c_int);
         hipExtModuleLaunchKernel => hip_launch::with_events_of_module(function: Opaque, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: usize, stream: Stream, params: Opaque, extra: Opaque, start: Opaque, stop: Opaque, flags: c_uint);
         hipHccModuleLaunchKernel => hip_launch::with_events_of_module_hcc(function: Opaque, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: usize, stream: Stream, params: Opaque, extra: Opaque, start: Opaque, stop: Opaque);

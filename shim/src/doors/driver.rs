@@ -6,7 +6,7 @@ use super::rows::Row;
 use super::thunk;
 use crate::backend::driver::{Function, HOOKS, N, Thunk, bind_if_loaded, known};
 use crate::backend::{gates, join};
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::hooks::{
     array, capture, code, context, driver_pool, event, exec, exec_node, graph, graph_memory, graph_use, green, host,
@@ -36,24 +36,22 @@ macro_rules! driver_exports {
                 #[unsafe(no_mangle)]
                 #[allow(non_snake_case, clippy::too_many_arguments)]
                 pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
-                    type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let real = real(Function::$name);
                     if real == 0 {
                         return SYMBOL_NOT_FOUND;
                     }
                     // SAFETY: the slot holds the driver's function of this name, and the row
-                    // declares its signature (a test compares the rows with cudarc's).
-                    let real = unsafe { std::mem::transmute::<usize, Real>(real) };
+                    // declares its signature (a test compares the rows with cudarc's). This is the
+                    // program's call of it.
+                    let real = unsafe { Real::new(real, ($($arg,)*)) };
                     if gate::disabled() {
-                        // SAFETY: the program's call: the function that it named gets its arguments
-                        // as they came.
-                        return unsafe { real($($arg),*) };
+                        return real.call();
                     }
                     let call = Call::new(Vendor::Cuda, Regs::of_caller());
                     // SAFETY: the program's call: the hook gets the function that the program
                     // named, and its arguments as they came. The hooks' rule of the call asks for
                     // that.
-                    unsafe { $module::$hook(call, real, $($arg),*) }
+                    unsafe { $module::$hook(call, real) }
                 }
             )*
         }

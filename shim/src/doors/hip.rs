@@ -9,7 +9,7 @@ use super::spare;
 use super::thunk;
 pub(crate) use crate::backend::hip_runtime::holds;
 use crate::backend::hip_runtime::{Function, HOOKS, Inside, NAMES, Thunk, is_librarys_own, real};
-use crate::call::Call;
+use crate::call::{Arguments, Call, Real};
 use crate::gate;
 use crate::hooks::{
     array, capture, context, driver_pool, event, exec, exec_node, graph, graph_memory, graph_use, hip_launch, host,
@@ -25,13 +25,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// True if an argument is a handle of ours. HIP itself never has one, so such a call comes from the program, inside a
 /// callback from HIP.
 #[inline]
-fn is_ours<T>(argument: &T) -> bool {
-    if size_of::<T>() != size_of::<usize>() {
-        return false;
-    }
-    // SAFETY: `T` has the size of a usize here. Arguments of that size are pointers and integers,
-    // so every byte is initialised.
-    let word = unsafe { std::mem::transmute_copy::<T, usize>(argument) };
+fn is_ours(word: usize) -> bool {
     unknown::is_handle(Vendor::Hip, word)
 }
 
@@ -47,27 +41,25 @@ macro_rules! hip_exports {
                 #[unsafe(no_mangle)]
                 #[allow(non_snake_case, clippy::too_many_arguments)]
                 pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
-                    type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let regs = Regs::of_caller();
                     let real = real(regs.pc as usize, Function::$name as usize);
                     if real == 0 {
                         return SYMBOL_NOT_FOUND;
                     }
                     // SAFETY: the address is that of the HIP runtime's function of this name, and
-                    // the row declares its signature.
-                    let real = unsafe { std::mem::transmute::<usize, Real>(real) };
-                    let nested = || is_librarys_own(regs.pc as usize, regs.sp) && !(false $(|| is_ours(&$arg))*);
+                    // the row declares its signature. This is the program's call of it, or one of
+                    // the library's own.
+                    let real = unsafe { Real::new(real, ($($arg,)*)) };
+                    let nested = || is_librarys_own(regs.pc as usize, regs.sp) && !real.args.words().iter().any(|word| is_ours(*word as usize));
                     if gate::disabled() || nested() {
-                        // SAFETY: the program's call, or one of the library's own: the function
-                        // gets the arguments as they came.
-                        return unsafe { real($($arg),*) };
+                        return real.call();
                     }
                     let _inside = Inside::at(regs.sp);
                     gate::door(Door::HipExport);
                     // SAFETY: the program's call: the hook gets the function that the program
                     // named, and its arguments as they came. The hooks' rule of the call asks for
                     // that.
-                    unsafe { $module::$hook(Call::new(Vendor::Hip, regs), real, $($arg),*) }
+                    unsafe { $module::$hook(Call::new(Vendor::Hip, regs), real) }
                 }
             )*
         }
@@ -96,7 +88,7 @@ unsafe extern "C" fn enter(index: usize, words: &mut Words, caller: usize) -> us
     let real = real(caller, HOOKS + index);
     // HIP calls itself, so these handles are its own.
     let nested = is_librarys_own(caller, std::ptr::from_ref(words) as u64);
-    if gate::disabled() || (nested && !words[..ARGS[index].min(words.len())].iter().any(is_ours)) {
+    if gate::disabled() || (nested && !words[..ARGS[index].min(words.len())].iter().any(|word| is_ours(*word))) {
         return thunk::straight(real);
     }
     gate::door(Door::HipExport);

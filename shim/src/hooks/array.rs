@@ -2,7 +2,7 @@
 //! `GPUMEM_LIMIT`, because no call tells the device's padding.
 
 use super::{parameter, written};
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::records::registry::live::Class;
 use crate::request::{self, Request, free as freed};
 use gpumem_abi::types::*;
@@ -58,122 +58,95 @@ unsafe fn get(
 }
 
 /// The program asks for an array of one or two dimensions.
-pub(crate) unsafe fn create(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Array, *const ArrayDescriptor) -> Status,
-    array: *mut Array,
-    desc: *const ArrayDescriptor,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets `array` and `desc` as they came. `array` is the out-parameter.
+pub(crate) unsafe fn create(call: Call, real: Real<(*mut Array, *const ArrayDescriptor)>) -> Status {
+    let (array, desc) = real.args;
+    // SAFETY: rule of out-parameters: `array` is that of the call.
     unsafe {
         let bytes = || {
             parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize))
         };
-        get(&call, AllocKind::Array, array, bytes, || real(array, desc))
+        get(&call, AllocKind::Array, array, bytes, || real.call())
     }
 }
 
 /// The program asks for an array of up to three dimensions.
-pub(crate) unsafe fn create_3d(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Array, *const Array3dDescriptor) -> Status,
-    array: *mut Array,
-    desc: *const Array3dDescriptor,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets `array` and `desc` as they came. `array` is the out-parameter.
+pub(crate) unsafe fn create_3d(call: Call, real: Real<(*mut Array, *const Array3dDescriptor)>) -> Status {
+    let (array, desc) = real.args;
+    // SAFETY: rule of out-parameters: `array` is that of the call.
     unsafe {
         let bytes = || {
             let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
             parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, d.depth, element(&d)))
         };
-        get(&call, AllocKind::Array, array, bytes, || real(array, desc))
+        get(&call, AllocKind::Array, array, bytes, || real.call())
     }
 }
 
 /// The program asks for a mipmapped array.
 pub(crate) unsafe fn create_mipmapped(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Array, *const Array3dDescriptor, c_uint) -> Status,
-    array: *mut Array,
-    desc: *const Array3dDescriptor,
-    levels: c_uint,
+    real: Real<(*mut Array, *const Array3dDescriptor, c_uint)>,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
+    let (array, desc, levels) = real.args;
+    // SAFETY: rule of out-parameters: `array` is that of the call.
     unsafe {
         let bytes = || {
             let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
             parameter(desc).map_or(0, |d| all_levels(d.width, d.height, d.depth, element(&d), levels))
         };
-        get(&call, AllocKind::MipmappedArray, array, bytes, || real(array, desc, levels))
+        get(&call, AllocKind::MipmappedArray, array, bytes, || real.call())
     }
 }
 
 /// As [`create`], with the runtime's parameters.
 pub(crate) unsafe fn create_channels(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, usize, usize, c_uint) -> Status,
-    array: *mut Array,
-    desc: *const ChannelDesc,
-    width: usize,
-    height: usize,
-    flags: c_uint,
+    real: Real<(*mut Array, *const ChannelDesc, usize, usize, c_uint)>,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
+    let (array, desc, width, height, _) = real.args;
+    // SAFETY: rule of out-parameters: `array` is that of the call.
     unsafe {
         let bytes = || parameter(desc).map_or(0, |d| bytes_of(width, height, 1, element(&d)));
-        get(&call, AllocKind::Array, array, bytes, || real(array, desc, width, height, flags))
+        get(&call, AllocKind::Array, array, bytes, || real.call())
     }
 }
 
 /// As [`create_3d`], with the runtime's parameters.
 pub(crate) unsafe fn create_channels_3d(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, Extent, c_uint) -> Status,
-    array: *mut Array,
-    desc: *const ChannelDesc,
-    extent: Extent,
-    flags: c_uint,
+    real: Real<(*mut Array, *const ChannelDesc, Extent, c_uint)>,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
+    let (array, desc, extent, _) = real.args;
+    // SAFETY: rule of out-parameters: `array` is that of the call.
     unsafe {
         let bytes = || parameter(desc).map_or(0, |d| bytes_of(extent.width, extent.height, extent.depth, element(&d)));
-        get(&call, AllocKind::Array, array, bytes, || real(array, desc, extent, flags))
+        get(&call, AllocKind::Array, array, bytes, || real.call())
     }
 }
 
 /// As [`create_mipmapped`], with the runtime's parameters.
 pub(crate) unsafe fn create_channels_mipmapped(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, Extent, c_uint, c_uint) -> Status,
-    array: *mut Array,
-    desc: *const ChannelDesc,
-    extent: Extent,
-    levels: c_uint,
-    flags: c_uint,
+    real: Real<(*mut Array, *const ChannelDesc, Extent, c_uint, c_uint)>,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
+    let (array, desc, extent, levels, _) = real.args;
+    // SAFETY: rule of out-parameters: `array` is that of the call.
     unsafe {
         let bytes = || {
             parameter(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels))
         };
-        get(&call, AllocKind::MipmappedArray, array, bytes, || real(array, desc, extent, levels, flags))
+        get(&call, AllocKind::MipmappedArray, array, bytes, || real.call())
     }
 }
 
 /// The program destroys an array.
-pub(crate) unsafe fn destroy(_: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
-    // SAFETY: rule of the call: `real` gets the array that the program destroys.
-    freed(Class::Array, array as u64, || unsafe { real(array) })
+pub(crate) unsafe fn destroy(_: Call, real: Real<(Array,)>) -> Status {
+    freed(Class::Array, real.args.0 as u64, || real.call())
 }
 
 /// The program destroys a mipmapped array.
-pub(crate) unsafe fn destroy_mipmapped(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(Array) -> Status,
-    array: Array,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the mipmapped array that the program destroys.
-    freed(Class::Array, array as u64, || unsafe { real(array) })
+pub(crate) unsafe fn destroy_mipmapped(_: Call, real: Real<(Array,)>) -> Status {
+    freed(Class::Array, real.args.0 as u64, || real.call())
 }
 
 #[cfg(test)]

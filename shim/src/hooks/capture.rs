@@ -2,7 +2,7 @@
 
 use super::{attributes, submit, written};
 use crate::backend;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs;
 use crate::progress::queries;
@@ -29,41 +29,23 @@ fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status
 }
 
 /// The program begins a capture, in the form from before CUDA 10.1.
-pub(crate) unsafe fn begin_v1(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Stream) -> Status,
-    stream: Stream,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the stream as it came.
-    begun(&call, stream, GLOBAL, || unsafe { real(stream) })
+pub(crate) unsafe fn begin_v1(call: Call, real: Real<(Stream,)>) -> Status {
+    begun(&call, real.args.0, GLOBAL, || real.call())
 }
 
 /// The program begins a capture.
-pub(crate) unsafe fn begin(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Stream, c_int) -> Status,
-    stream: Stream,
-    mode: c_int,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the stream and the mode as they came.
-    begun(&call, stream, mode, || unsafe { real(stream, mode) })
+pub(crate) unsafe fn begin(call: Call, real: Real<(Stream, c_int)>) -> Status {
+    let (stream, mode) = real.args;
+    begun(&call, stream, mode, || real.call())
 }
 
 /// The program begins a capture into a graph of its own.
-pub(crate) unsafe fn begin_to_graph(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Stream, Graph, Opaque, Opaque, usize, c_int) -> Status,
-    stream: Stream,
-    graph: Graph,
-    deps: Opaque,
-    data: Opaque,
-    len: usize,
-    mode: c_int,
-) -> Status {
+pub(crate) unsafe fn begin_to_graph(call: Call, real: Real<(Stream, Graph, Opaque, Opaque, usize, c_int)>) -> Status {
+    let (stream, graph, deps, data, len, mode) = real.args;
     let graph = graphs::seen_graph(call.vendor, graph);
     // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of handles: the graph
     // is the library's.
-    let status = begun(&call, stream, mode, || unsafe { real(stream, graph, deps, data, len, mode) });
+    let status = begun(&call, stream, mode, || unsafe { real.with((stream, graph, deps, data, len, mode)) });
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
         // The program has the graph, and may have its nodes.
         cache.sources().given_out(graph);
@@ -72,19 +54,12 @@ pub(crate) unsafe fn begin_to_graph(
 }
 
 /// The program begins a capture into a graph of its own. The capture replaces the graph's contents.
-pub(crate) unsafe fn begin_anew(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Stream, c_int, Graph, Opaque, Opaque) -> Status,
-    stream: Stream,
-    mode: c_int,
-    graph: Graph,
-    callback: Opaque,
-    data: Opaque,
-) -> Status {
+pub(crate) unsafe fn begin_anew(call: Call, real: Real<(Stream, c_int, Graph, Opaque, Opaque)>) -> Status {
+    let (stream, mode, graph, callback, data) = real.args;
     let graph = graphs::seen_graph(call.vendor, graph);
     // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of handles: the graph
     // is the library's.
-    let status = begun(&call, stream, mode, || unsafe { real(stream, mode, graph, callback, data) });
+    let status = begun(&call, stream, mode, || unsafe { real.with((stream, mode, graph, callback, data)) });
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
         // The program has the graph and its nodes.
         cache.sources().given_out(graph);
@@ -93,24 +68,15 @@ pub(crate) unsafe fn begin_anew(
 }
 
 /// The program begins a capture whose work goes to a graphics API.
-pub(crate) unsafe fn begin_to_cig(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Stream, Opaque) -> Status,
-    stream: Stream,
-    params: Opaque,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the stream and its parameters as they came.
-    begun(&call, stream, GLOBAL, || unsafe { real(stream, params) })
+pub(crate) unsafe fn begin_to_cig(call: Call, real: Real<(Stream, Opaque)>) -> Status {
+    let (stream, _) = real.args;
+    begun(&call, stream, GLOBAL, || real.call())
 }
 
 /// The program ends such a capture. There is no graph.
-pub(crate) unsafe fn end_to_cig(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Stream) -> Status,
-    stream: Stream,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the stream as it came.
-    let status = unsafe { real(stream) };
+pub(crate) unsafe fn end_to_cig(call: Call, real: Real<(Stream,)>) -> Status {
+    let (stream,) = real.args;
+    let status = real.call();
     if status != WRONG_THREAD {
         attributes::capture_ended(stream, None);
         gate::note(|shim| {
@@ -121,16 +87,11 @@ pub(crate) unsafe fn end_to_cig(
 }
 
 /// The program ends a capture.
-pub(crate) unsafe fn end(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Stream, *mut Graph) -> Status,
-    stream: Stream,
-    graph: *mut Graph,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters:
-    // `graph` is looked at only after success.
+pub(crate) unsafe fn end(call: Call, real: Real<(Stream, *mut Graph)>) -> Status {
+    let (stream, graph) = real.args;
+    // SAFETY: rule of out-parameters: `graph` is looked at only after success.
     unsafe {
-        let status = real(stream, graph);
+        let status = real.call();
         if status == WRONG_THREAD {
             return status;
         }
@@ -161,15 +122,9 @@ pub(crate) unsafe fn end(
 
 /// The program makes a stream wait for an event. If the event is part of a capture, the stream joins that capture. No
 /// stream is queried meanwhile, as while a capture begins.
-pub(crate) unsafe fn wait_event(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Stream, Opaque, c_uint) -> Status,
-    stream: Stream,
-    event: Opaque,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe fn wait_event(call: Call, real: Real<(Stream, Opaque, c_uint)>) -> Status {
     let cache = queries::capturing().then(|| graphs::cache(call.vendor)).flatten();
     let _no_looks = cache.map(|cache| cache.capture_begins());
     // SAFETY: rule of the call: `real` gets the arguments as they came.
-    unsafe { submit::work_3(call, real, stream, event, flags) }
+    unsafe { submit::work(call, real) }
 }

@@ -4,7 +4,7 @@
 use super::written;
 use crate::backend::graphs::Code;
 use crate::backend::image;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::records::code::Size;
 use crate::records::registry::live::Class;
@@ -110,83 +110,42 @@ pub(super) fn around_unload(call: &Call, code: Code, real: impl FnOnce() -> Stat
 }
 
 /// The program loads a module, from memory or from a file.
-pub(crate) unsafe fn load_module(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque) -> Status,
-    module: *mut Opaque,
-    image: Opaque,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came, `module` among them, which is the
-    // out-parameter.
-    unsafe { loading(&call, Class::Module, module, image, || real(module, image)) }
+pub(crate) unsafe fn load_module(call: Call, real: Real<(*mut Opaque, Opaque)>) -> Status {
+    let (module, image) = real.args;
+    // SAFETY: rule of out-parameters: `module` is that of the call.
+    unsafe { loading(&call, Class::Module, module, image, || real.call()) }
 }
 
 /// As [`load_module`], with options of the compiler.
-pub(crate) unsafe fn load_module_ex(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque, c_uint, Opaque, Opaque) -> Status,
-    module: *mut Opaque,
-    image: Opaque,
-    options: c_uint,
-    names: Opaque,
-    values: Opaque,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came, `module` among them, which is the
-    // out-parameter.
-    unsafe { loading(&call, Class::Module, module, image, || real(module, image, options, names, values)) }
+pub(crate) unsafe fn load_module_ex(call: Call, real: Real<(*mut Opaque, Opaque, c_uint, Opaque, Opaque)>) -> Status {
+    let (module, image, ..) = real.args;
+    // SAFETY: rule of out-parameters: `module` is that of the call.
+    unsafe { loading(&call, Class::Module, module, image, || real.call()) }
 }
 
 /// The program loads a library, from memory or from a file.
 pub(crate) unsafe fn load_library(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque, Opaque, Opaque, c_uint, Opaque, Opaque, c_uint) -> Status,
-    library: *mut Opaque,
-    code: Opaque,
-    options: Opaque,
-    values: Opaque,
-    len: c_uint,
-    library_options: Opaque,
-    library_values: Opaque,
-    library_len: c_uint,
+    real: Real<(*mut Opaque, Opaque, Opaque, Opaque, c_uint, Opaque, Opaque, c_uint)>,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came, `library` among them, which is the
-    // out-parameter.
-    unsafe {
-        loading(&call, Class::Library, library, code, || {
-            real(library, code, options, values, len, library_options, library_values, library_len)
-        })
-    }
+    let (library, code, ..) = real.args;
+    // SAFETY: rule of out-parameters: `library` is that of the call.
+    unsafe { loading(&call, Class::Library, library, code, || real.call()) }
 }
 
 /// The program asks for a function of a module, or for a module of a library: code that is loaded late is loaded now.
-pub(crate) unsafe fn get_function(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque, Opaque) -> Status,
-    function: *mut Opaque,
-    module: Opaque,
-    name: Opaque,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came.
-    loading_part(&call, Class::Module, module, || unsafe { real(function, module, name) })
+pub(crate) unsafe fn get_function(call: Call, real: Real<(*mut Opaque, Opaque, Opaque)>) -> Status {
+    let (_, module, _) = real.args;
+    loading_part(&call, Class::Module, module, || real.call())
 }
 
 /// As [`get_function`], for a kernel or library, which has one function or module in the current context.
-pub(crate) unsafe fn get_own(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque) -> Status,
-    own: *mut Opaque,
-    of: Opaque,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came.
-    loading_part(&call, Class::Library, of, || unsafe { real(own, of) })
+pub(crate) unsafe fn get_own(call: Call, real: Real<(*mut Opaque, Opaque)>) -> Status {
+    let (_, of) = real.args;
+    loading_part(&call, Class::Library, of, || real.call())
 }
 
 /// The program loads a function.
-pub(crate) unsafe fn load_function(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Opaque) -> Status,
-    function: Opaque,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the function as it came.
-    around_often(&call, Taken::Code, || unsafe { real(function) })
+pub(crate) unsafe fn load_function(call: Call, real: Real<(Opaque,)>) -> Status {
+    around_often(&call, Taken::Code, || real.call())
 }

@@ -3,7 +3,7 @@
 use super::{code, written};
 use crate::backend;
 use crate::backend::gates;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs;
 use crate::pool;
@@ -66,25 +66,15 @@ unsafe fn created(
 }
 
 /// The program makes another context current, or ends its use of one.
-pub(crate) unsafe fn set_current(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(Context) -> Status,
-    ctx: Context,
-) -> Status {
+pub(crate) unsafe fn set_current(_: Call, real: Real<(Context,)>) -> Status {
     threads::context_changes();
-    // SAFETY: rule of the call: `real` gets the context as it came.
-    unsafe { real(ctx) }
+    real.call()
 }
 
 /// The program goes back to the context before.
-pub(crate) unsafe fn pop_current(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(*mut Context) -> Status,
-    ctx: *mut Context,
-) -> Status {
+pub(crate) unsafe fn pop_current(_: Call, real: Real<(*mut Context,)>) -> Status {
     threads::context_changes();
-    // SAFETY: rule of the call: `real` gets the program's out-parameter, which we do not read.
-    unsafe { real(ctx) }
+    real.call()
 }
 
 /// Limits of a context for which the driver takes device memory that no allocation shows, in the order of `CUlimit`
@@ -95,14 +85,9 @@ const LIMITS: [&str; 3] = ["stack of a GPU thread", "buffer of printf", "heap of
 static TOLD: [AtomicU64; LIMITS.len()] = [const { AtomicU64::new(0) }; LIMITS.len()];
 
 /// The program sets a limit of the current context. `value` is in bytes for all of [`LIMITS`].
-pub(crate) unsafe fn set_limit(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(c_uint, usize) -> Status,
-    limit: c_uint,
-    value: usize,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came.
-    let status = code::around(&call, Taken::Limit, || unsafe { real(limit, value) });
+pub(crate) unsafe fn set_limit(call: Call, real: Real<(c_uint, usize)>) -> Status {
+    let (limit, value) = real.args;
+    let status = code::around(&call, Taken::Limit, || real.call());
     if status == SUCCESS
         && let (Some(what), Some(told)) = (LIMITS.get(limit as usize), TOLD.get(limit as usize))
         && told.swap(value as u64, Relaxed) != value as u64
@@ -118,15 +103,10 @@ pub(crate) unsafe fn set_limit(
 const ATTACHED: Place<Mutex<Vec<u64>>> = unsafe { Place::new(Word::AttachedContexts) };
 
 /// The program attaches to a context once more.
-pub(crate) unsafe fn attach(
-    _call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Context, c_uint) -> Status,
-    ctx: *mut Context,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe fn attach(_call: Call, real: Real<(*mut Context, c_uint)>) -> Status {
+    let (ctx, _) = real.args;
     threads::context_changes();
-    // SAFETY: rule of the call: `real` gets both arguments as they came.
-    let status = unsafe { real(ctx, flags) };
+    let status = real.call();
     // SAFETY: rule of out-parameters: `ctx` is the program's, and `status` its call's.
     if let Some(ctx) = unsafe { written(status, ctx) } {
         gate::note(|_| ATTACHED.locked().push(ctx as u64));
@@ -135,20 +115,19 @@ pub(crate) unsafe fn attach(
 }
 
 /// The program ends one use of a context. The context ends with its last use (NVIDIA's reference of cuCtxDetach).
-pub(crate) unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
+pub(crate) unsafe fn detach(call: Call, real: Real<(Context,)>) -> Status {
     let used_more = gate::note(|_| {
         let mut attached = ATTACHED.locked();
-        let at = attached.iter().position(|&known| known == ctx as u64)?;
+        let at = attached.iter().position(|&known| known == real.args.0 as u64)?;
         Some(attached.swap_remove(at))
     });
     let Some(used_more) = used_more.flatten() else {
         // SAFETY: rule of the call: we are still in it. `destroy` takes the same argument, and
         // cuCtxDestroy has the same signature as cuCtxDetach.
-        return unsafe { destroy(call, real, ctx) };
+        return unsafe { destroy(call, real) };
     };
     threads::context_changes();
-    // SAFETY: rule of the call: `real` gets the context as it came.
-    let status = unsafe { real(ctx) };
+    let status = real.call();
     if status != SUCCESS {
         gate::note(|_| ATTACHED.locked().push(used_more));
     }
@@ -156,71 +135,44 @@ pub(crate) unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Contex
 }
 
 /// The program makes a context.
-pub(crate) unsafe fn create_v2(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Context, c_uint, Device) -> Status,
-    ctx: *mut Context,
-    flags: c_uint,
-    device: Device,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
-    // the out-parameter.
-    unsafe { created(&call, || real(ctx, flags, device), ctx, device, false) }
+pub(crate) unsafe fn create_v2(call: Call, real: Real<(*mut Context, c_uint, Device)>) -> Status {
+    let (ctx, _, device) = real.args;
+    // SAFETY: rule of out-parameters: `ctx` is that of the call.
+    unsafe { created(&call, || real.call(), ctx, device, false) }
 }
 
 /// The program makes a context with execution affinity.
-pub(crate) unsafe fn create_v3(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Context, Opaque, c_int, c_uint, Device) -> Status,
-    ctx: *mut Context,
-    params: Opaque,
-    len: c_int,
-    flags: c_uint,
-    device: Device,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
-    // the out-parameter.
-    unsafe { created(&call, || real(ctx, params, len, flags, device), ctx, device, false) }
+pub(crate) unsafe fn create_v3(call: Call, real: Real<(*mut Context, Opaque, c_int, c_uint, Device)>) -> Status {
+    let (ctx, .., device) = real.args;
+    // SAFETY: rule of out-parameters: `ctx` is that of the call.
+    unsafe { created(&call, || real.call(), ctx, device, false) }
 }
 
 /// The program makes a context with parameters.
-pub(crate) unsafe fn create_v4(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Context, Opaque, c_uint, Device) -> Status,
-    ctx: *mut Context,
-    params: Opaque,
-    flags: c_uint,
-    device: Device,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
-    // the out-parameter.
-    unsafe { created(&call, || real(ctx, params, flags, device), ctx, device, false) }
+pub(crate) unsafe fn create_v4(call: Call, real: Real<(*mut Context, Opaque, c_uint, Device)>) -> Status {
+    let (ctx, .., device) = real.args;
+    // SAFETY: rule of out-parameters: `ctx` is that of the call.
+    unsafe { created(&call, || real.call(), ctx, device, false) }
 }
 
 /// The program holds a device's primary context.
-pub(crate) unsafe fn retain_primary(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Context, Device) -> Status,
-    ctx: *mut Context,
-    device: Device,
-) -> Status {
+pub(crate) unsafe fn retain_primary(call: Call, real: Real<(*mut Context, Device)>) -> Status {
+    let (ctx, device) = real.args;
     // Another thread may be releasing the last hold just now.
     let _stay = device::stay(primary_of(&call, device));
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
-    // the out-parameter.
-    unsafe { created(&call, || real(ctx, device), ctx, device, true) }
+    // SAFETY: rule of out-parameters: `ctx` is that of the call.
+    unsafe { created(&call, || real.call(), ctx, device, true) }
 }
 
 /// The program destroys a context.
-pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
-    let handle = ctx as u64;
+pub(crate) unsafe fn destroy(call: Call, real: Real<(Context,)>) -> Status {
+    let handle = real.args.0 as u64;
     threads::context_changes();
     let _closed = device::close([handle]);
     let going = || gate::note(|shim| records::contexts::going(shim, call.vendor, handle)).flatten();
     // The driver refuses to destroy a primary context, so everything in it stays.
     if gate::note(|shim| records::contexts::is_primary(shim, call.vendor, handle)) == Some(true) {
-        // SAFETY: rule of the call: `real` gets the context that the program destroys.
-        let status = unsafe { real(ctx) };
+        let status = real.call();
         if status == SUCCESS {
             gone(&call, going().map(|context| (handle, context)).into_iter().collect());
         }
@@ -228,8 +180,7 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Conte
     }
     let going = going();
     let leaving = all_goes(&call, handle, false);
-    // SAFETY: rule of the call: `real` gets the context that the program destroys.
-    let status = unsafe { real(ctx) };
+    let status = real.call();
     ended(&call, status, going.map(|context| (handle, context)), leaving);
     status
 }
@@ -288,14 +239,10 @@ fn ended(
 }
 
 /// The program releases a primary context. The context ends with its last holder.
-pub(crate) unsafe fn release_primary(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Device) -> Status,
-    device: Device,
-) -> Status {
+pub(crate) unsafe fn release_primary(call: Call, real: Real<(Device,)>) -> Status {
+    let (device,) = real.args;
     let _closed = close_primary(&call, device);
-    // SAFETY: rule of the call: `real` gets the device as it came.
-    let status = unsafe { real(device) };
+    let status = real.call();
     let is_gone = status == SUCCESS
         && gate::note(|_| backend::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
     if is_gone {
@@ -311,16 +258,12 @@ pub(super) fn primary_gone(call: &Call, device: Device) {
 }
 
 /// The program resets a primary context, regardless of other holders.
-pub(crate) unsafe fn reset_primary(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Device) -> Status,
-    device: Device,
-) -> Status {
+pub(crate) unsafe fn reset_primary(call: Call, real: Real<(Device,)>) -> Status {
+    let (device,) = real.args;
     let _closed = close_primary(&call, device);
     let going = gate::note(|shim| records::contexts::primary_going(shim, call.vendor, device)).unwrap_or_default();
     let leaving: Vec<_> = going.iter().filter_map(|&(context, _)| all_goes(&call, context, false)).collect();
-    // SAFETY: rule of the call: `real` gets the device as it came.
-    let status = unsafe { real(device) };
+    let status = real.call();
     ended(&call, status, going, leaving);
     if status == SUCCESS {
         gate::note(|shim| super::context_end::greens_ended(shim, device));
@@ -329,24 +272,18 @@ pub(crate) unsafe fn reset_primary(
 }
 
 /// The program resets HIP's current device.
-pub(crate) unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
+pub(crate) unsafe fn hip_reset(call: Call, real: Real<()>) -> Status {
     let device = gate::note(|_| backend::of(call.vendor).current_device()).flatten();
     let (going, leaving) = device.map_or((None, None), |device| hip_going(&call, device));
-    // SAFETY: rule of the call: `real` takes no arguments.
-    let status = unsafe { real() };
+    let status = real.call();
     ended(&call, status, going, leaving);
     status
 }
 
 /// The program resets one of HIP's devices.
-pub(crate) unsafe fn hip_reset_device(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Device) -> Status,
-    device: Device,
-) -> Status {
-    let (going, leaving) = hip_going(&call, device);
-    // SAFETY: rule of the call: `real` gets the device as it came.
-    let status = unsafe { real(device) };
+pub(crate) unsafe fn hip_reset_device(call: Call, real: Real<(Device,)>) -> Status {
+    let (going, leaving) = hip_going(&call, real.args.0);
+    let status = real.call();
     ended(&call, status, going, leaving);
     status
 }

@@ -1,7 +1,7 @@
 //! Events, counted because a program may make ever more of them.
 
 use super::written;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::records::events;
 use crate::records::registry::live::Class;
@@ -22,31 +22,24 @@ unsafe fn created(call: &Call, status: Status, event: *mut Opaque) -> Status {
 }
 
 /// The program makes an event, in the runtime's shortest form.
-pub(crate) unsafe fn create_plain(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Opaque) -> Status,
-    event: *mut Opaque,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the out-parameter `event` as it came.
-    unsafe { created(&call, real(event), event) }
+pub(crate) unsafe fn create_plain(call: Call, real: Real<(*mut Opaque,)>) -> Status {
+    // SAFETY: rule of out-parameters: `event` is that of the call.
+    unsafe { created(&call, real.call(), real.args.0) }
 }
 
 /// The program makes an event.
-pub(crate) unsafe fn create(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Opaque, c_uint) -> Status,
-    event: *mut Opaque,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `event` among them, which is the out-parameter.
-    unsafe { created(&call, real(event, flags), event) }
+pub(crate) unsafe fn create(call: Call, real: Real<(*mut Opaque, c_uint)>) -> Status {
+    let (event, _) = real.args;
+    // SAFETY: rule of out-parameters: `event` is that of the call.
+    unsafe { created(&call, real.call(), event) }
 }
 
 /// The program destroys an event.
-pub(crate) unsafe fn destroy(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, event: Opaque) -> Status {
-    // SAFETY: rule of the call: `real` gets the event that the program destroys.
-    let real = || unsafe { real(event) };
-    let status = if events::any() { end(Class::Event, event as u64, real) } else { real() };
+pub(crate) unsafe fn destroy(_: Call, real: Real<(Opaque,)>) -> Status {
+    let status = match events::any() {
+        true => end(Class::Event, real.args.0 as u64, || real.call()),
+        false => real.call(),
+    };
     if status == SUCCESS {
         events::gone();
     }

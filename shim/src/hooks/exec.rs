@@ -3,7 +3,7 @@
 
 use super::graph_memory;
 use crate::backend::graphs::StreamArg;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs;
 use crate::graphs::ExecStore;
@@ -82,31 +82,35 @@ unsafe fn launch_of_library(real: RealLaunch, exec: GraphExec, to: StreamArg) ->
 
 /// The program launches a graph.
 #[inline(always)]
-pub(crate) unsafe fn launch(call: Call, real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn launch(call: Call, real: Real<(GraphExec, Stream)>) -> Status {
+    let (exec, stream) = real.args;
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // legacy one.
-    unsafe { launch_on(call, real, exec, StreamArg::new(stream, false)) }
+    unsafe { launch_on(call, real.function, exec, StreamArg::new(stream, false)) }
 }
 
 /// As [`launch`], but the default stream is the thread's own.
 #[inline(always)]
-pub(crate) unsafe fn launch_ptsz(call: Call, real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn launch_ptsz(call: Call, real: Real<(GraphExec, Stream)>) -> Status {
+    let (exec, stream) = real.args;
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // thread's own.
-    unsafe { launch_on(call, real, exec, StreamArg::new(stream, true)) }
+    unsafe { launch_on(call, real.function, exec, StreamArg::new(stream, true)) }
 }
 
 /// The program uploads an exec. The upload waits for no launch of the exec, and no launch waits for the upload.
-pub(crate) unsafe fn upload(call: Call, real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn upload(call: Call, real: Real<(GraphExec, Stream)>) -> Status {
+    let (exec, stream) = real.args;
     // SAFETY: rule of the call: the arguments go on as they came.
-    unsafe { upload_to(call, real, exec, StreamArg::new(stream, false)) }
+    unsafe { upload_to(call, real.function, exec, StreamArg::new(stream, false)) }
 }
 
 /// As [`upload`], but the default stream is the thread's own.
-pub(crate) unsafe fn upload_ptsz(call: Call, real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn upload_ptsz(call: Call, real: Real<(GraphExec, Stream)>) -> Status {
+    let (exec, stream) = real.args;
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // thread's own.
-    unsafe { upload_to(call, real, exec, StreamArg::new(stream, true)) }
+    unsafe { upload_to(call, real.function, exec, StreamArg::new(stream, true)) }
 }
 
 unsafe fn upload_to(call: Call, real: RealLaunch, exec: GraphExec, to: StreamArg) -> Status {
@@ -126,16 +130,12 @@ unsafe fn upload_to(call: Call, real: RealLaunch, exec: GraphExec, to: StreamArg
 }
 
 /// The program destroys an executable graph.
-pub(crate) unsafe fn destroy(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec) -> Status,
-    exec: GraphExec,
-) -> Status {
+pub(crate) unsafe fn destroy(call: Call, real: Real<(GraphExec,)>) -> Status {
+    let (exec,) = real.args;
     let entry = gate::note(|shim| records::execs::going(shim, exec as u64)).flatten();
     let status = match ours(&call, exec) {
         Ok(Some((cache, index))) => cache.end_handle(index).err().unwrap_or(SUCCESS),
-        // SAFETY: rule of the call: `real` gets the program's exec, which is not one of ours.
-        Ok(None) => unsafe { real(exec) },
+        Ok(None) => real.call(),
         Err(status) => status,
     };
     if let Some(entry) = entry {
@@ -180,14 +180,8 @@ fn whole(
 }
 
 /// The program updates an exec from a graph, in the form from before CUDA 12 (and HIP's).
-pub(crate) unsafe fn update_v1(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, Graph, *mut GraphNode, *mut c_int) -> Status,
-    exec: GraphExec,
-    graph: Graph,
-    error_node: *mut GraphNode,
-    result: *mut c_int,
-) -> Status {
+pub(crate) unsafe fn update_v1(call: Call, real: Real<(GraphExec, Graph, *mut GraphNode, *mut c_int)>) -> Status {
+    let (exec, graph, error_node, result) = real.args;
     // CUDA's answer in this form (measured on an H200, driver 580).
     let refused = if call.vendor == Vendor::Cuda { NOT_SUPPORTED } else { TOPOLOGY_CHANGED };
     // SAFETY: rule of the call: `real` gets the out-parameters as they came. Rule of handles:
@@ -199,7 +193,7 @@ pub(crate) unsafe fn update_v1(
             exec,
             graph,
             refused,
-            |exec, graph| real(exec, graph, error_node, result),
+            |exec, graph| real.with((exec, graph, error_node, result)),
             |answer| {
                 if let Some(node) = error_node.as_mut() {
                     *node = std::ptr::null_mut();
@@ -213,13 +207,8 @@ pub(crate) unsafe fn update_v1(
 }
 
 /// The program updates an exec from a graph.
-pub(crate) unsafe fn update(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, Graph, Opaque) -> Status,
-    exec: GraphExec,
-    graph: Graph,
-    info: Opaque,
-) -> Status {
+pub(crate) unsafe fn update(call: Call, real: Real<(GraphExec, Graph, Opaque)>) -> Status {
+    let (exec, graph, info) = real.args;
     let out = info.cast::<GraphExecUpdateInfo>();
     // SAFETY: rule of the call: `real` gets `info` as it came. Rule of handles: `whole` gives exec
     // and graph. Rule of out-parameters: `info` is NULL or takes the struct; the driver leaves its
@@ -230,7 +219,7 @@ pub(crate) unsafe fn update(
             exec,
             graph,
             TOPOLOGY_CHANGED,
-            |exec, graph| real(exec, graph, info),
+            |exec, graph| real.with((exec, graph, info)),
             |answer| {
                 if let Some(out) = out.as_mut() {
                     out.result = answer;
@@ -243,30 +232,22 @@ pub(crate) unsafe fn update(
 }
 
 /// The program asks for the flags that an executable graph was instantiated with.
-pub(crate) unsafe fn get_flags(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, *mut u64) -> Status,
-    exec: GraphExec,
-    flags: *mut u64,
-) -> Status {
+pub(crate) unsafe fn get_flags(call: Call, real: Real<(GraphExec, *mut u64)>) -> Status {
+    let (exec, flags) = real.args;
     on_real(&call, exec, None, |exec| {
         // SAFETY: rule of the call: `real` gets the out-parameter as it came. Rule of handles:
         // `on_real` gives the exec.
-        unsafe { real(exec, flags) }
+        unsafe { real.with((exec, flags)) }
     })
 }
 
 /// The program asks for the number of an executable graph. From now on the exec stays with its handle.
-pub(crate) unsafe fn get_id(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, *mut c_uint) -> Status,
-    exec: GraphExec,
-    id: *mut c_uint,
-) -> Status {
+pub(crate) unsafe fn get_id(call: Call, real: Real<(GraphExec, *mut c_uint)>) -> Status {
+    let (exec, id) = real.args;
     on_real(&call, exec, Some(Pinned::IdAsked), |exec| {
         // SAFETY: rule of the call: `real` gets the out-parameter as it came. Rule of handles:
         // `on_real` gives the exec.
-        unsafe { real(exec, id) }
+        unsafe { real.with((exec, id)) }
     })
 }
 

@@ -3,7 +3,7 @@
 use super::exec::ours;
 use super::graph_use::LibraryParams;
 use crate::backend::graphs::Setter;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs;
 use crate::graphs::change::{InUse, NodeChange};
@@ -36,38 +36,29 @@ pub(super) fn node(
 }
 
 /// The program switches a node on or off.
-pub(crate) unsafe fn set_enabled(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, c_uint) -> Status,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    enabled: c_uint,
-) -> Status {
+pub(crate) unsafe fn set_enabled(call: Call, real: Real<(GraphExec, GraphNode, c_uint)>) -> Status {
+    let (exec, graph_node, enabled) = real.args;
     // SAFETY: rule of the call: `real` gets `enabled` as it came. Rule of handles: `node` gives
     // exec and node.
-    node(&call, exec, graph_node, NodeChange::Enabled(enabled != 0), |exec, node| unsafe { real(exec, node, enabled) })
+    node(&call, exec, graph_node, NodeChange::Enabled(enabled != 0), |exec, node| unsafe {
+        real.with((exec, node, enabled))
+    })
 }
 
 /// The program asks if a node is switched on.
-pub(crate) unsafe fn get_enabled(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, *mut c_uint) -> Status,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    enabled: *mut c_uint,
-) -> Status {
+pub(crate) unsafe fn get_enabled(call: Call, real: Real<(GraphExec, GraphNode, *mut c_uint)>) -> Status {
+    let (exec, graph_node, enabled) = real.args;
     // SAFETY: rule of the call: `real` gets the out-parameter as it came. Rule of handles: `node`
     // gives exec and node.
-    node(&call, exec, graph_node, NodeChange::IsEnabled(enabled), |exec, node| unsafe { real(exec, node, enabled) })
+    node(&call, exec, graph_node, NodeChange::IsEnabled(enabled), |exec, node| unsafe {
+        real.with((exec, node, enabled))
+    })
 }
 
-type SetParams = unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque) -> Status;
-
+/// Sets a node's parameters.
 fn set_kind(
-    call: Call,
-    real: SetParams,
-    exec: GraphExec,
-    graph_node: GraphNode,
+    call: &Call,
+    real: &Real<(GraphExec, GraphNode, Opaque)>,
     params: Opaque,
     kind: Option<(NodeKind, bool)>,
 ) -> Status {
@@ -76,152 +67,93 @@ fn set_kind(
         Some((kind, v2)) if call.vendor == Vendor::Cuda => NodeChange::Set(kind, Setter { params, context: 0, v2 }),
         _ => NodeChange::Other,
     };
+    let (exec, graph_node, _) = real.args;
     // SAFETY: rule of the call: our callers are hooks, and `real` gets their `params`. Rule of
     // handles: `node` gives exec and node.
-    node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params) })
+    node(call, exec, graph_node, change, |exec, node| unsafe { real.with((exec, node, params)) })
 }
 
 /// The program changes a kernel node, in the form from before CUDA 12.
-pub(crate) unsafe fn set_kernel(
-    call: Call,
-    real: SetParams,
-    exec: GraphExec,
-    node: GraphNode,
-    params: Opaque,
-) -> Status {
-    set_kind(call, real, exec, node, params, Some((NodeKind::Kernel, false)))
+pub(crate) unsafe fn set_kernel(call: Call, real: Real<(GraphExec, GraphNode, Opaque)>) -> Status {
+    set_kind(&call, &real, real.args.2, Some((NodeKind::Kernel, false)))
 }
 
 /// The program changes a kernel node.
-pub(crate) unsafe fn set_kernel_v2(
-    call: Call,
-    real: SetParams,
-    exec: GraphExec,
-    node: GraphNode,
-    params: Opaque,
-) -> Status {
-    set_kind(call, real, exec, node, params, Some((NodeKind::Kernel, true)))
+pub(crate) unsafe fn set_kernel_v2(call: Call, real: Real<(GraphExec, GraphNode, Opaque)>) -> Status {
+    set_kind(&call, &real, real.args.2, Some((NodeKind::Kernel, true)))
 }
 
 /// The program changes a host node.
-pub(crate) unsafe fn set_host(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
-    set_kind(call, real, exec, node, params, Some((NodeKind::Host, false)))
+pub(crate) unsafe fn set_host(call: Call, real: Real<(GraphExec, GraphNode, Opaque)>) -> Status {
+    set_kind(&call, &real, real.args.2, Some((NodeKind::Host, false)))
 }
 
 /// The program changes a node's parameters or event.
-pub(crate) unsafe fn set_params(
-    call: Call,
-    real: SetParams,
-    exec: GraphExec,
-    node: GraphNode,
-    params: Opaque,
-) -> Status {
-    set_kind(call, real, exec, node, params, None)
+pub(crate) unsafe fn set_params(call: Call, real: Real<(GraphExec, GraphNode, Opaque)>) -> Status {
+    set_kind(&call, &real, real.args.2, None)
 }
 
 /// The program changes a node's child graph.
-pub(crate) unsafe fn set_child(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, child: Graph) -> Status {
-    set_kind(call, real, exec, node, graphs::library_graph(call.vendor, child), None)
+pub(crate) unsafe fn set_child(call: Call, real: Real<(GraphExec, GraphNode, Graph)>) -> Status {
+    set_kind(&call, &real, graphs::library_graph(call.vendor, real.args.2), None)
 }
 
 /// The program changes a node of any kind.
-pub(crate) unsafe fn set_any(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
-    // SAFETY: rule of parameters: `params` is NULL or the program's CUgraphNodeParams. It outlives
+pub(crate) unsafe fn set_any(call: Call, real: Real<(GraphExec, GraphNode, Opaque)>) -> Status {
+    // SAFETY: rule of parameters: the last argument is NULL or the program's CUgraphNodeParams. It outlives
     // `library`, which ends with this block.
     unsafe {
-        let vendor = call.vendor;
-        let mut library = LibraryParams::of(vendor, params);
-        let status = set_kind(call, real, exec, node, library.get(), None);
+        let mut library = LibraryParams::of(call.vendor, real.args.2);
+        let status = set_kind(&call, &real, library.get(), None);
         library.write_back();
         status
     }
 }
 
-type SetParamsCtx = unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Context) -> Status;
-
-fn set_in_context(
-    call: Call,
-    real: SetParamsCtx,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    params: Opaque,
-    ctx: Context,
-    kind: Option<NodeKind>,
-) -> Status {
+/// Sets a node's parameters, which belong to a context.
+fn set_in_context(call: &Call, real: &Real<(GraphExec, GraphNode, Opaque, Context)>, kind: Option<NodeKind>) -> Status {
+    let (exec, graph_node, params, ctx) = real.args;
     let setter = Setter { params, context: ctx as u64, v2: false };
     let change = kind.map_or(NodeChange::Other, |kind| NodeChange::Set(kind, setter));
     // SAFETY: rule of the call: our callers are hooks, and `real` gets their `params` and `ctx`.
     // Rule of handles: `node` gives exec and node.
-    node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params, ctx) })
+    node(call, exec, graph_node, change, |exec, node| unsafe { real.with((exec, node, params, ctx)) })
 }
 
 /// The program changes the parameters of a copy node.
-pub(crate) unsafe fn set_memcpy(
-    call: Call,
-    real: SetParamsCtx,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    params: Opaque,
-    ctx: Context,
-) -> Status {
-    set_in_context(call, real, exec, graph_node, params, ctx, Some(NodeKind::Memcpy))
+pub(crate) unsafe fn set_memcpy(call: Call, real: Real<(GraphExec, GraphNode, Opaque, Context)>) -> Status {
+    set_in_context(&call, &real, Some(NodeKind::Memcpy))
 }
 
 /// The program changes the parameters of a memset node.
-pub(crate) unsafe fn set_memset(
-    call: Call,
-    real: SetParamsCtx,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    params: Opaque,
-    ctx: Context,
-) -> Status {
-    set_in_context(call, real, exec, graph_node, params, ctx, Some(NodeKind::Memset))
+pub(crate) unsafe fn set_memset(call: Call, real: Real<(GraphExec, GraphNode, Opaque, Context)>) -> Status {
+    set_in_context(&call, &real, Some(NodeKind::Memset))
 }
 
 /// The program changes the parameters of a node that belongs to a context (HIP).
-pub(crate) unsafe fn set_params_ctx(
-    call: Call,
-    real: SetParamsCtx,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    params: Opaque,
-    ctx: Context,
-) -> Status {
-    set_in_context(call, real, exec, graph_node, params, ctx, None)
+pub(crate) unsafe fn set_params_ctx(call: Call, real: Real<(GraphExec, GraphNode, Opaque, Context)>) -> Status {
+    set_in_context(&call, &real, None)
 }
 
 /// The program changes source, target or size of a copy node (HIP).
-pub(crate) unsafe fn set_copy(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Opaque, usize, c_int) -> Status,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    dst: Opaque,
-    src: Opaque,
-    bytes: usize,
-    kind: c_int,
-) -> Status {
+pub(crate) unsafe fn set_copy(call: Call, real: Real<(GraphExec, GraphNode, Opaque, Opaque, usize, c_int)>) -> Status {
+    let (exec, graph_node, dst, src, bytes, kind) = real.args;
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles:
     // `node` gives exec and node.
-    node(&call, exec, graph_node, NodeChange::Other, |exec, node| unsafe { real(exec, node, dst, src, bytes, kind) })
+    node(&call, exec, graph_node, NodeChange::Other, |exec, node| unsafe {
+        real.with((exec, node, dst, src, bytes, kind))
+    })
 }
 
 /// The program changes a node's copy from or to a symbol (HIP).
 pub(crate) unsafe fn set_symbol_copy(
     call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Opaque, usize, usize, c_int) -> Status,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    first: Opaque,
-    second: Opaque,
-    bytes: usize,
-    offset: usize,
-    kind: c_int,
+    real: Real<(GraphExec, GraphNode, Opaque, Opaque, usize, usize, c_int)>,
 ) -> Status {
+    let (exec, graph_node, first, second, bytes, offset, kind) = real.args;
     node(&call, exec, graph_node, NodeChange::Other, |exec, node| {
         // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles:
         // `node` gives exec and node.
-        unsafe { real(exec, node, first, second, bytes, offset, kind) }
+        unsafe { real.with((exec, node, first, second, bytes, offset, kind)) }
     })
 }

@@ -3,7 +3,7 @@
 use super::exec::NOT_INITIALIZED;
 use super::{attributes, graph_memory, parameter, written};
 use crate::backend::{self, graphs::StreamArg};
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs;
 use crate::graphs::instantiate::instantiate_handle;
@@ -22,16 +22,11 @@ use std::ffi::{c_char, c_uint};
 const UPLOAD: u64 = 2;
 
 /// The program makes an empty graph.
-pub(crate) unsafe fn create(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Graph, c_uint) -> Status,
-    graph: *mut Graph,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came, `graph` among them, which
-    // is the out-parameter.
+pub(crate) unsafe fn create(call: Call, real: Real<(*mut Graph, c_uint)>) -> Status {
+    let (graph, _) = real.args;
+    // SAFETY: rule of out-parameters: `graph` is that of the call.
     unsafe {
-        let status = real(graph, flags);
+        let status = real.call();
         if let Some(graph) = written(status, graph) {
             start::record(|shim| records::graphs::made(shim, &call, graph, 0, GraphOrigin::Created));
         }
@@ -40,18 +35,14 @@ pub(crate) unsafe fn create(
 }
 
 /// The program clones a graph.
-pub(crate) unsafe fn clone(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Graph, Graph) -> Status,
-    clone: *mut Graph,
-    original: Graph,
-) -> Status {
+pub(crate) unsafe fn clone(call: Call, real: Real<(*mut Graph, Graph)>) -> Status {
+    let (clone, original) = real.args;
     // With a clone the program can look up the nodes of the original, and vice versa.
     let original = graphs::seen_graph(call.vendor, original);
     // SAFETY: rule of the call: `real` gets the out-parameter `clone` as it came. Rule of handles:
     // `original` is the library's.
     unsafe {
-        let status = real(clone, original);
+        let status = real.with((clone, original));
         if let Some(clone) = written(status, clone) {
             if let Some(cache) = graphs::cache(call.vendor) {
                 cache.sources().inherits(original, clone);
@@ -65,7 +56,8 @@ pub(crate) unsafe fn clone(
 }
 
 /// The program destroys a graph.
-pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> Status, graph: Graph) -> Status {
+pub(crate) unsafe fn destroy(call: Call, real: Real<(Graph,)>) -> Status {
+    let (graph,) = real.args;
     let going = gate::note(|shim| {
         (records::graphs::going(shim, graph), records::graph_memory::graph_going(shim, graph as u64))
     });
@@ -84,7 +76,7 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph
             attributes::forget(library);
             // SAFETY: rule of the call: we are in the program's destruction of the graph. Rule of
             // handles: `library` is the library's graph, and nothing else of ours refers to it.
-            unsafe { real(library) }
+            unsafe { real.with((library,)) }
         }
         Ok(None) => SUCCESS,
         Err(status) => status,
@@ -168,18 +160,14 @@ unsafe fn instantiated(
 /// The program instantiates a graph, in the form from before CUDA 12.
 pub(crate) unsafe fn instantiate_log(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, *mut GraphNode, *mut c_char, usize) -> Status,
-    exec: *mut GraphExec,
-    graph: Graph,
-    error_node: *mut GraphNode,
-    log: *mut c_char,
-    log_bytes: usize,
+    real: Real<(*mut GraphExec, Graph, *mut GraphNode, *mut c_char, usize)>,
 ) -> Status {
+    let (exec, graph, error_node, log, log_bytes) = real.args;
     // SAFETY: rule of the call: `real` gets the out-parameters as they came. Rule of handles:
     // `instantiated` gives the graph. Rule of out-parameters: what we write, we write if the
     // pointer is not NULL.
     unsafe {
-        let made = instantiated(&call, exec, graph, 0, |graph| real(exec, graph, error_node, log, log_bytes));
+        let made = instantiated(&call, exec, graph, 0, |graph| real.with((exec, graph, error_node, log, log_bytes)));
         // HIP writes neither of the two.
         if made.is_ok() && call.vendor == Vendor::Cuda {
             if let Some(node) = error_node.as_mut() {
@@ -194,19 +182,15 @@ pub(crate) unsafe fn instantiate_log(
 }
 
 /// The program instantiates a graph.
-pub(crate) unsafe fn instantiate(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, u64) -> Status,
-    exec: *mut GraphExec,
-    graph: Graph,
-    flags: u64,
-) -> Status {
+#[inline(always)]
+pub(crate) unsafe fn instantiate(call: Call, real: Real<(*mut GraphExec, Graph, u64)>) -> Status {
+    let (exec, graph, flags) = real.args;
     // If the driver would refuse this, the driver itself must refuse it.
     let upload = flags & UPLOAD != 0;
     // SAFETY: rule of the call: `real` gets the out-parameter `exec` and the flags as they came.
     // Rule of handles: the graph is the library's.
     unsafe {
-        let real = |graph| real(exec, graph, flags);
+        let real = |graph| real.with((exec, graph, flags));
         if upload {
             return activity::submit(|| real(graphs::library_graph(call.vendor, graph)));
         }
@@ -218,23 +202,18 @@ pub(crate) unsafe fn instantiate(
 macro_rules! instantiate_with_params {
     ($(#[$doc:meta])* $name:ident, $params:ty, $per_thread:literal) => {
         $(#[$doc])*
-        pub(crate) unsafe fn $name(
-            call: Call,
-            real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, *mut $params) -> Status,
-            exec: *mut GraphExec,
-            graph: Graph,
-            params: *mut $params,
-        ) -> Status {
+        pub(crate) unsafe fn $name(call: Call, real: Real<(*mut GraphExec, Graph, *mut $params)>) -> Status {
+            let (exec, graph, params) = real.args;
             // SAFETY: rule of the call: `real` gets `exec` and `params` as they came. Rule of
             // handles: the graph is the library's. Rule of out-parameters: the struct, which is there, takes what
             // the library would have written.
             unsafe {
                 let Some(given) = parameter(params) else {
-                    return real(exec, graphs::library_graph(call.vendor, graph), params);
+                    return real.with((exec, graphs::library_graph(call.vendor, graph), params));
                 };
                 let (flags, stream) = (given.flags, given.upload_stream);
                 // An upload gives the device work.
-                let real = |graph| activity::submit(|| real(exec, graph, params));
+                let real = |graph| activity::submit(|| real.with((exec, graph, params)));
                 let made = match instantiated(&call, exec, graph, flags, real) {
                     Ok(made) => made,
                     Err(status) => return status,

@@ -2,7 +2,7 @@
 
 use super::{get, parameter};
 use crate::backend;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs;
 use crate::progress::queries;
@@ -26,17 +26,13 @@ const OF_KIND: usize = 2;
 /// The program adds a node that allocates.
 pub(crate) unsafe fn add_alloc(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, usize, Opaque) -> Status,
-    node: *mut GraphNode,
-    graph: Graph,
-    deps: *const GraphNode,
-    len: usize,
-    params: Opaque,
+    real: Real<(*mut GraphNode, Graph, *const GraphNode, usize, Opaque)>,
 ) -> Status {
+    let (node, graph, deps, len, params) = real.args;
     let library = graphs::seen_graph(call.vendor, graph);
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles: the graph is the
     // library's.
-    allocates(&call, graph, params.cast(), || unsafe { real(node, library, deps, len, params) })
+    allocates(&call, graph, params.cast(), || unsafe { real.with((node, library, deps, len, params)) })
 }
 
 /// Adds a node that allocates by `real`, the program's call, and records it. `params` is the program's, and may be

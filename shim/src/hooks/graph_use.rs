@@ -4,7 +4,7 @@ use super::code::around_unload;
 use super::{attributes, graph_memory, parameter, written};
 use crate::backend::attributes_set;
 use crate::backend::graphs::Code;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs;
 use gpumem_abi::types::*;
@@ -12,13 +12,8 @@ use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use std::ffi::{c_int, c_uint};
 
 /// The program asks for the nodes of a graph.
-pub(crate) unsafe fn get_nodes(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Graph, *mut GraphNode, *mut usize) -> Status,
-    graph: Graph,
-    nodes: *mut GraphNode,
-    len: *mut usize,
-) -> Status {
+pub(crate) unsafe fn get_nodes(call: Call, real: Real<(Graph, *mut GraphNode, *mut usize)>) -> Status {
+    let (graph, nodes, len) = real.args;
     // The program asks only for the number and gets no node.
     let graph = match nodes.is_null() {
         true => graphs::library_graph(call.vendor, graph),
@@ -26,22 +21,16 @@ pub(crate) unsafe fn get_nodes(
     };
     // SAFETY: rule of the call: `real` gets the out-parameters as they came. Rule of handles: the
     // graph is the library's.
-    unsafe { real(graph, nodes, len) }
+    unsafe { real.with((graph, nodes, len)) }
 }
 
 /// The program gives a graph references to an object of its own.
-pub(crate) unsafe fn retain_user_object(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Graph, Opaque, c_uint, c_uint) -> Status,
-    graph: Graph,
-    object: Opaque,
-    count: c_uint,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe fn retain_user_object(call: Call, real: Real<(Graph, Opaque, c_uint, c_uint)>) -> Status {
+    let (graph, object, count, flags) = real.args;
     let graph = graphs::seen_graph(call.vendor, graph);
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles: the
     // graph is the library's.
-    let status = unsafe { real(graph, object, count, flags) };
+    let status = unsafe { real.with((graph, object, count, flags)) };
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
         cache.sources().note_user_objects(graph);
     }
@@ -51,17 +40,13 @@ pub(crate) unsafe fn retain_user_object(
 /// The program adds a graph as a node of another.
 pub(crate) unsafe fn add_child(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, usize, Graph) -> Status,
-    node: *mut GraphNode,
-    graph: Graph,
-    deps: *const GraphNode,
-    len: usize,
-    child: Graph,
+    real: Real<(*mut GraphNode, Graph, *const GraphNode, usize, Graph)>,
 ) -> Status {
+    let (node, graph, deps, len, child) = real.args;
     let (graph, child) = (graphs::seen_graph(call.vendor, graph), graphs::seen_graph(call.vendor, child));
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles: both
     // graphs are the library's.
-    let status = unsafe { real(node, graph, deps, len, child) };
+    let status = unsafe { real.with((node, graph, deps, len, child)) };
     if let Some(cache) = graphs::cache(call.vendor).filter(|_| status == SUCCESS) {
         cache.sources().inherits(child, graph);
         attributes::inherits(child, graph);
@@ -145,44 +130,30 @@ unsafe fn added(call: &Call, graph: Graph, params: Opaque, real: impl Fn(Graph, 
 /// The program adds a node of any kind.
 pub(crate) unsafe fn add_node(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, usize, Opaque) -> Status,
-    node: *mut GraphNode,
-    graph: Graph,
-    deps: *const GraphNode,
-    len: usize,
-    params: Opaque,
+    real: Real<(*mut GraphNode, Graph, *const GraphNode, usize, Opaque)>,
 ) -> Status {
+    let (node, graph, deps, len, params) = real.args;
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of parameters:
     // `params` is NULL or the program's CUgraphNodeParams.
-    unsafe { added(&call, graph, params, |graph, params| real(node, graph, deps, len, params)) }
+    unsafe { added(&call, graph, params, |graph, params| real.with((node, graph, deps, len, params))) }
 }
 
 /// As [`add_node`], with data for each edge.
 pub(crate) unsafe fn add_node_v2(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, Opaque, usize, Opaque) -> Status,
-    node: *mut GraphNode,
-    graph: Graph,
-    deps: *const GraphNode,
-    data: Opaque,
-    len: usize,
-    params: Opaque,
+    real: Real<(*mut GraphNode, Graph, *const GraphNode, Opaque, usize, Opaque)>,
 ) -> Status {
+    let (node, graph, deps, data, len, params) = real.args;
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of parameters:
     // `params` is NULL or the program's CUgraphNodeParams.
-    unsafe { added(&call, graph, params, |graph, params| real(node, graph, deps, data, len, params)) }
+    unsafe { added(&call, graph, params, |graph, params| real.with((node, graph, deps, data, len, params))) }
 }
 
 /// The program destroys a node.
-pub(crate) unsafe fn destroy_node(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(GraphNode) -> Status,
-    node: GraphNode,
-) -> Status {
+pub(crate) unsafe fn destroy_node(_: Call, real: Real<(GraphNode,)>) -> Status {
+    let (node,) = real.args;
     graphs::nodes::destroyed(node);
-    // SAFETY: rule of the call: `real` gets the node that the program destroys. Nodes are always
-    // the library's.
-    let status = unsafe { real(node) };
+    let status = real.call();
     if status != SUCCESS {
         graphs::nodes::stays(node);
     }
@@ -190,17 +161,10 @@ pub(crate) unsafe fn destroy_node(
 }
 
 /// The program sets an attribute of a kernel node.
-pub(crate) unsafe fn set_attribute(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphNode, c_int, Opaque) -> Status,
-    node: GraphNode,
-    attribute: c_int,
-    value: Opaque,
-) -> Status {
+pub(crate) unsafe fn set_attribute(call: Call, real: Real<(GraphNode, c_int, Opaque)>) -> Status {
+    let (node, attribute, _) = real.args;
     attributes_set::attribute(attribute as u32);
-    // SAFETY: rule of the call: `real` gets all arguments as they came. Nodes are always the
-    // library's.
-    let status = unsafe { real(node, attribute, value) };
+    let status = real.call();
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
         match attributes_set::is_known(attribute as u32) {
             true => cache.attribute_set(node, attribute as u32),
@@ -212,15 +176,9 @@ pub(crate) unsafe fn set_attribute(
 }
 
 /// The program gives a kernel node the attributes of another.
-pub(crate) unsafe fn copy_attributes(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphNode, GraphNode) -> Status,
-    to: GraphNode,
-    from: GraphNode,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets both nodes as they came. Nodes are always the
-    // library's.
-    let status = unsafe { real(to, from) };
+pub(crate) unsafe fn copy_attributes(call: Call, real: Real<(GraphNode, GraphNode)>) -> Status {
+    let (to, from) = real.args;
+    let status = real.call();
     if status == SUCCESS && !attributes::copied(to, from) {
         graphs::cache_to_be(call.vendor).into_iter().for_each(|cache| cache.handles().close(Pinned::UnknownAttribute));
     }
@@ -228,17 +186,11 @@ pub(crate) unsafe fn copy_attributes(
 }
 
 /// The program sets an attribute of a function.
-pub(crate) unsafe fn set_function_attribute(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(Opaque, c_int, c_int) -> Status,
-    function: Opaque,
-    attribute: c_int,
-    value: c_int,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. If it succeeds, `function`
-    // is alive.
+pub(crate) unsafe fn set_function_attribute(_: Call, real: Real<(Opaque, c_int, c_int)>) -> Status {
+    let (function, attribute, _) = real.args;
+    // SAFETY: the call has succeeded, so `function` is alive.
     unsafe {
-        let status = real(function, attribute, value);
+        let status = real.call();
         if status == SUCCESS {
             attributes::to_function(function, attribute);
         }
@@ -247,18 +199,11 @@ pub(crate) unsafe fn set_function_attribute(
 }
 
 /// The program sets an attribute of a kernel on a device.
-pub(crate) unsafe fn set_kernel_attribute(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(c_int, c_int, Opaque, Device) -> Status,
-    attribute: c_int,
-    value: c_int,
-    kernel: Opaque,
-    device: Device,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. If it succeeds, `kernel` is
-    // alive.
+pub(crate) unsafe fn set_kernel_attribute(_: Call, real: Real<(c_int, c_int, Opaque, Device)>) -> Status {
+    let (attribute, _, kernel, _) = real.args;
+    // SAFETY: the call has succeeded, so `kernel` is alive.
     unsafe {
-        let status = real(attribute, value, kernel, device);
+        let status = real.call();
         if status == SUCCESS {
             attributes::to_function(kernel, attribute);
         }
@@ -267,33 +212,21 @@ pub(crate) unsafe fn set_kernel_attribute(
 }
 
 /// The program changes a node of any kind.
-pub(crate) unsafe fn node_set_params(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphNode, Opaque) -> Status,
-    node: GraphNode,
-    params: Opaque,
-) -> Status {
+pub(crate) unsafe fn node_set_params(call: Call, real: Real<(GraphNode, Opaque)>) -> Status {
+    let (node, params) = real.args;
     // SAFETY: rule of the call: `real` gets the node as it came. Rule of parameters: `params` is
     // NULL or the program's CUgraphNodeParams, which outlives `library`.
     unsafe {
         let mut library = LibraryParams::of(call.vendor, params);
-        let status = real(node, library.get());
+        let status = real.with((node, library.get()));
         library.write_back();
         status
     }
 }
 
 /// The program asks if a stream captures.
-pub(crate) unsafe fn capture_info(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(Stream, *mut c_int, *mut u64) -> Status,
-    stream: Stream,
-    status: *mut c_int,
-    id: *mut u64,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came, and we read no
-    // out-parameter.
-    unsafe { real(stream, status, id) }
+pub(crate) unsafe fn capture_info(_: Call, real: Real<(Stream, *mut c_int, *mut u64)>) -> Status {
+    real.call()
 }
 
 /// Asks about a capture. From then on the program has, or may have, nodes of the capture's graph.
@@ -320,52 +253,24 @@ unsafe fn ask_of_capture(call: &Call, graph: *mut Graph, real: impl FnOnce(*mut 
 /// As [`capture_info`]; also gives the graph that the capture makes, and its last nodes.
 pub(crate) unsafe fn capture_info_v2(
     call: Call,
-    real: unsafe extern "C-unwind" fn(
-        Stream,
-        *mut c_int,
-        *mut u64,
-        *mut Graph,
-        *mut *const GraphNode,
-        *mut usize,
-    ) -> Status,
-    stream: Stream,
-    status: *mut c_int,
-    id: *mut u64,
-    graph: *mut Graph,
-    deps: *mut *const GraphNode,
-    len: *mut usize,
+    real: Real<(Stream, *mut c_int, *mut u64, *mut Graph, *mut *const GraphNode, *mut usize)>,
 ) -> Status {
+    let (stream, status, id, graph, deps, len) = real.args;
     // SAFETY: rule of the call: `real` gets the other out-parameters as they came. Rule of
     // out-parameters: `graph` is NULL or the program's.
-    unsafe { ask_of_capture(&call, graph, |graph| real(stream, status, id, graph, deps, len)) }
+    unsafe { ask_of_capture(&call, graph, |graph| real.with((stream, status, id, graph, deps, len))) }
 }
 
 /// As [`capture_info_v2`]; also gives the data of the edges.
 pub(crate) unsafe fn capture_info_v3(
     call: Call,
-    real: unsafe extern "C-unwind" fn(
-        Stream,
-        *mut c_int,
-        *mut u64,
-        *mut Graph,
-        *mut *const GraphNode,
-        *mut Opaque,
-        *mut usize,
-    ) -> Status,
-    stream: Stream,
-    status: *mut c_int,
-    id: *mut u64,
-    graph: *mut Graph,
-    deps: *mut *const GraphNode,
-    data: *mut Opaque,
-    len: *mut usize,
+    real: Real<(Stream, *mut c_int, *mut u64, *mut Graph, *mut *const GraphNode, *mut Opaque, *mut usize)>,
 ) -> Status {
+    let (stream, status, id, graph, deps, data, len) = real.args;
     // SAFETY: rule of the call: `real` gets the other out-parameters as they came. Rule of
     // out-parameters: `graph` is NULL or the program's.
-    unsafe { ask_of_capture(&call, graph, |graph| real(stream, status, id, graph, deps, data, len)) }
+    unsafe { ask_of_capture(&call, graph, |graph| real.with((stream, status, id, graph, deps, data, len))) }
 }
-
-type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;
 
 fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
     let going = graphs::cache(call.vendor).map(|cache| (cache, cache.code_going(code)));
@@ -378,13 +283,11 @@ fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
 }
 
 /// The program unloads a module.
-pub(crate) unsafe fn module_unload(call: Call, real: Unload, module: Opaque) -> Status {
-    // SAFETY: rule of the call: `real` gets the module that the program unloads.
-    unload(&call, Code::Module(module), || unsafe { real(module) })
+pub(crate) unsafe fn module_unload(call: Call, real: Real<(Opaque,)>) -> Status {
+    unload(&call, Code::Module(real.args.0), || real.call())
 }
 
 /// The program unloads a library.
-pub(crate) unsafe fn library_unload(call: Call, real: Unload, library: Opaque) -> Status {
-    // SAFETY: rule of the call: `real` gets the library that the program unloads.
-    unload(&call, Code::Library(library), || unsafe { real(library) })
+pub(crate) unsafe fn library_unload(call: Call, real: Real<(Opaque,)>) -> Status {
+    unload(&call, Code::Library(real.args.0), || real.call())
 }

@@ -7,7 +7,7 @@
 
 use super::{context, stream, written};
 use crate::backend::green::{GREENS, Green, stands_for, with};
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs::ExecStore;
 use crate::pool;
@@ -23,21 +23,14 @@ use std::ffi::{c_int, c_uint};
 const DESTROYED: Status = 709;
 
 /// The program makes a green context, which holds the device's primary context.
-pub(crate) unsafe fn create(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Context, Opaque, Device, c_uint) -> Status,
-    green: *mut Context,
-    desc: Opaque,
-    device: Device,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe fn create(call: Call, real: Real<(*mut Context, Opaque, Device, c_uint)>) -> Status {
+    let (green, _, device, _) = real.args;
     // Another thread may be releasing the last hold just now.
     let _stay =
         device::stay(gate::note(|shim| records::contexts::primaries(shim, call.vendor, device)).unwrap_or_default());
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
-    // `green` is read only after success.
+    // SAFETY: rule of out-parameters: `green` is read only after success.
     unsafe {
-        let status = real(green, desc, device, flags);
+        let status = real.call();
         if let Some(green) = written(status, green) {
             let made = Green { handle: green as u64, device, context: None, streams: Vec::new() };
             start::record(|_| GREENS.locked().push(made));
@@ -49,16 +42,11 @@ pub(crate) unsafe fn create(
 /// The program asks for the context that stands for a green one. The primary context and its other green ones may use
 /// memory that the program allocates there. But an event behind this green context's work covers no other context's
 /// work. Source: NVIDIA, CUDA driver API, cuCtxRecordEvent.
-pub(crate) unsafe fn to_context(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Context, Context) -> Status,
-    ctx: *mut Context,
-    green: Context,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
-    // `ctx` is read only after success.
+pub(crate) unsafe fn to_context(call: Call, real: Real<(*mut Context, Context)>) -> Status {
+    let (ctx, green) = real.args;
+    // SAFETY: rule of out-parameters: `ctx` is read only after success.
     unsafe {
-        let status = real(ctx, green);
+        let status = real.call();
         if let Some(ctx) = written(status, ctx) {
             pool::peer_access_enabled();
             let device = stands_for(ctx as u64, green);
@@ -70,18 +58,11 @@ pub(crate) unsafe fn to_context(
 }
 
 /// The program makes a stream of a green context.
-pub(crate) unsafe fn create_stream(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Stream, Context, c_uint, c_int) -> Status,
-    out: *mut Stream,
-    green: Context,
-    flags: c_uint,
-    priority: c_int,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
-    // `out` is read only after success.
+pub(crate) unsafe fn create_stream(call: Call, real: Real<(*mut Stream, Context, c_uint, c_int)>) -> Status {
+    let (out, green, flags, priority) = real.args;
+    // SAFETY: rule of out-parameters: `out` is read only after success.
     unsafe {
-        let status = stream::created(&call, real(out, green, flags, priority), out, flags, priority);
+        let status = stream::created(&call, real.call(), out, flags, priority);
         if let Some(made) = written(status, out) {
             with(green, |green| green.streams.push(made as u64));
         }
@@ -90,19 +71,14 @@ pub(crate) unsafe fn create_stream(
 }
 
 /// The program destroys a green context.
-pub(crate) unsafe fn destroy(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Context) -> Status,
-    green: Context,
-) -> Status {
+pub(crate) unsafe fn destroy(call: Call, real: Real<(Context,)>) -> Status {
     let known = gate::note(|_| {
         let mut greens = GREENS.locked();
-        let at = greens.iter().position(|its| its.handle == green as u64)?;
+        let at = greens.iter().position(|its| its.handle == real.args.0 as u64)?;
         Some(greens.swap_remove(at))
     });
     let Some(known) = known.flatten() else {
-        // SAFETY: rule of the call: `real` gets the green context that the program destroys.
-        return unsafe { real(green) };
+        return real.call();
     };
     threads::context_changes();
     let own = known.context;
@@ -121,8 +97,7 @@ pub(crate) unsafe fn destroy(
     let left =
         |cache: &'static ExecStore| streams.iter().map(|&its| cache.stream_going(its as Stream)).collect::<Vec<_>>();
     let no_looks = cache.map(left);
-    // SAFETY: rule of the call: `real` gets the green context that the program destroys.
-    let status = unsafe { real(green) };
+    let status = real.call();
     drop(no_looks);
     if status != SUCCESS {
         gate::note(|shim| {

@@ -3,60 +3,56 @@
 //! sources").
 
 use crate::backend::hip_nodes_hold_more;
-use crate::call::Call;
+use crate::call::{Arguments, Call, Real};
 use crate::progress::queries;
 use gpumem_abi::types::*;
-use std::ffi::{c_int, c_uint};
 
-macro_rules! launches {
-    ($($(#[$doc:meta])+ $name:ident($($arg:ident: $ty:ty),+) if $more:expr;)*) => { $(
-        $(#[$doc])+
-        #[inline]
-        pub(crate) unsafe fn $name(
-            _: Call,
-            real: unsafe extern "C-unwind" fn($($ty),+) -> Status,
-            $($arg: $ty),+
-        ) -> Status {
-            if $more && queries::capturing() {
-                hip_nodes_hold_more();
-            }
-            // SAFETY: rule of the call: `real` gets all arguments as they came.
-            unsafe { real($($arg),+) }
-        }
-    )* };
+/// The program launches a kernel whose blocks work together, or a kernel with attributes.
+#[inline]
+pub(crate) unsafe fn with_more<A: Arguments>(_: Call, real: Real<A>) -> Status {
+    launched(&real, true)
 }
 
-launches! {
-    /// The program launches a kernel whose blocks work together.
-    cooperative(f: Opaque, grid: Dim3, block: Dim3, params: Opaque, shared: c_uint, stream: Stream) if true;
-    /// As [`cooperative`], with a kernel of a module.
-    cooperative_of_module(
-        f: Opaque, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
-        stream: Stream, params: Opaque
-    ) if true;
-    /// The program launches a kernel with attributes.
-    with_attributes(config: Opaque, f: Opaque, params: Opaque) if true;
-    /// As [`with_attributes`], with a kernel of a module.
-    with_attributes_of_module(config: Opaque, f: Opaque, params: Opaque, extra: Opaque) if true;
-    /// The program launches a kernel between two events.
-    with_events(
-        f: Opaque, grid: Dim3, block: Dim3, params: Opaque, shared: usize, stream: Stream, start: Opaque, stop: Opaque,
-        flags: c_int
-    ) if !start.is_null() || !stop.is_null();
-    /// As [`with_events`], with a kernel of a module; its grid is counted in threads.
-    with_events_of_module(
-        f: Opaque, x: c_uint, y: c_uint, z: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: usize,
-        stream: Stream, params: Opaque, extra: Opaque, start: Opaque, stop: Opaque, flags: c_uint
-    ) if !start.is_null() || !stop.is_null() || has_rest([(x, bx), (y, by), (z, bz)]);
-    /// As [`with_events_of_module`], without flags.
-    with_events_of_module_hcc(
-        f: Opaque, x: c_uint, y: c_uint, z: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: usize,
-        stream: Stream, params: Opaque, extra: Opaque, start: Opaque, stop: Opaque
-    ) if !start.is_null() || !stop.is_null() || has_rest([(x, bx), (y, by), (z, bz)]);
+#[inline(always)]
+fn launched<A: Arguments>(real: &Real<A>, holds_more: bool) -> Status {
+    if holds_more && queries::capturing() {
+        hip_nodes_hold_more();
+    }
+    real.call()
+}
+
+/// The program launches a kernel between two events.
+#[inline]
+pub(crate) unsafe fn with_events(
+    _: Call,
+    real: Real<(Opaque, Dim3, Dim3, Opaque, usize, Stream, Opaque, Opaque, i32)>,
+) -> Status {
+    let (.., start, stop, _) = real.args;
+    launched(&real, !start.is_null() || !stop.is_null())
+}
+
+/// As [`with_events`], with a kernel of a module; its grid is counted in threads.
+#[inline]
+pub(crate) unsafe fn with_events_of_module(
+    _: Call,
+    real: Real<(Opaque, u32, u32, u32, u32, u32, u32, usize, Stream, Opaque, Opaque, Opaque, Opaque, u32)>,
+) -> Status {
+    let (_, x, y, z, bx, by, bz, .., start, stop, _) = real.args;
+    launched(&real, !start.is_null() || !stop.is_null() || has_rest([(x, bx), (y, by), (z, bz)]))
+}
+
+/// As [`with_events_of_module`], without flags.
+#[inline]
+pub(crate) unsafe fn with_events_of_module_hcc(
+    _: Call,
+    real: Real<(Opaque, u32, u32, u32, u32, u32, u32, usize, Stream, Opaque, Opaque, Opaque, Opaque)>,
+) -> Status {
+    let (_, x, y, z, bx, by, bz, .., start, stop) = real.args;
+    launched(&real, !start.is_null() || !stop.is_null() || has_rest([(x, bx), (y, by), (z, bz)]))
 }
 
 /// True if dividing a grid of threads into blocks leaves a remainder.
-fn has_rest(grid: [(c_uint, c_uint); 3]) -> bool {
+fn has_rest(grid: [(u32, u32); 3]) -> bool {
     grid.into_iter().any(|(threads, block)| threads.checked_rem(block) != Some(0))
 }
 

@@ -2,7 +2,7 @@
 
 use super::{get, parameter, written};
 use crate::backend;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::pool::{self, answers};
 use crate::records;
@@ -18,12 +18,8 @@ use std::ffi::c_uint;
 const NOT_SUPPORTED: Status = 801;
 
 /// The program lets other processes open one of its allocations.
-pub(crate) unsafe fn export(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Opaque, DevicePtr) -> Status,
-    handle: Opaque,
-    ptr: DevicePtr,
-) -> Status {
+pub(crate) unsafe fn export(call: Call, real: Real<(Opaque, DevicePtr)>) -> Status {
+    let (handle, ptr) = real.args;
     let asked = answers::about(call.vendor, ptr);
     if asked.may_not_be_shown() {
         gate::note(|shim| shim.refused_export());
@@ -31,20 +27,15 @@ pub(crate) unsafe fn export(
     }
     // SAFETY: rule of the call: `real` gets the out-parameter as it came, and the address of the
     // block in place of the program's.
-    let status = unsafe { real(handle, asked.ptr) };
+    let status = unsafe { real.with((handle, asked.ptr)) };
     // SAFETY: rule of out-parameters: `handle` is that of the call, for 64 bytes.
     unsafe { exported(&call, status, handle, ptr) }
 }
 
 /// The program lets other processes open one of its stream-ordered allocations.
-pub(crate) unsafe fn export_pool_pointer(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Opaque, DevicePtr) -> Status,
-    data: Opaque,
-    ptr: DevicePtr,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the out-parameter and the address as they came.
-    let status = unsafe { real(data, ptr) };
+pub(crate) unsafe fn export_pool_pointer(call: Call, real: Real<(Opaque, DevicePtr)>) -> Status {
+    let (data, ptr) = real.args;
+    let status = real.call();
     // SAFETY: rule of out-parameters: `data` is that of the call, for 64 bytes.
     unsafe { exported(&call, status, data, ptr) }
 }
@@ -119,30 +110,23 @@ fn import(class: Class, extra: u64) -> Request {
 }
 
 /// The program opens memory of another process.
-pub(crate) unsafe fn open(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, IpcMemHandle, c_uint) -> Status,
-    ptr: *mut DevicePtr,
-    handle: IpcMemHandle,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
-    // the out-parameter.
-    unsafe { opened(&call, import(Class::Import, 0), ptr, Some(handle), || real(ptr, handle, flags)) }
+pub(crate) unsafe fn open(call: Call, real: Real<(*mut DevicePtr, IpcMemHandle, c_uint)>) -> Status {
+    let (ptr, handle, _) = real.args;
+    // SAFETY: rule of out-parameters: `ptr` is that of the call.
+    unsafe { opened(&call, import(Class::Import, 0), ptr, Some(handle), || real.call()) }
 }
 
 /// The program closes memory of another process.
-pub(crate) unsafe fn close(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
-    // SAFETY: rule of the call: `real` gets the address that the program closes.
-    let real = || unsafe { real(ptr) };
+pub(crate) unsafe fn close(_: Call, real: Real<(DevicePtr,)>) -> Status {
+    let ptr = real.args.0;
     if gate::note(|shim| records::shared::stays_open(shim, ptr)) == Some(true) {
-        let status = real();
+        let status = real.call();
         if status != SUCCESS {
             gate::note(|shim| records::shared::close_failed(shim, ptr, status));
         }
         return status;
     }
-    let status = freed(Class::Import, ptr, real);
+    let status = freed(Class::Import, ptr, || real.call());
     if status == SUCCESS {
         gate::note(|shim| records::shared::closed(shim, ptr));
     }
@@ -150,70 +134,50 @@ pub(crate) unsafe fn close(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr)
 }
 
 /// The program opens stream-ordered memory of another process, and frees it like its own.
-pub(crate) unsafe fn import_pool_pointer(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, MemPool, Opaque) -> Status,
-    ptr: *mut DevicePtr,
-    pool: MemPool,
-    data: Opaque,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
-    // the out-parameter.
-    unsafe { opened(&call, import(Class::Address, pool as u64), ptr, parameter(data.cast()), || real(ptr, pool, data)) }
+pub(crate) unsafe fn import_pool_pointer(call: Call, real: Real<(*mut DevicePtr, MemPool, Opaque)>) -> Status {
+    let (ptr, pool, data) = real.args;
+    // SAFETY: rule of out-parameters: `ptr` is that of the call.
+    unsafe { opened(&call, import(Class::Address, pool as u64), ptr, parameter(data.cast()), || real.call()) }
 }
 
 /// The program imports memory of another API.
 pub(crate) unsafe fn import_external(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut ExternalMemory, *const ExternalMemoryDesc) -> Status,
-    memory: *mut ExternalMemory,
-    desc: *const ExternalMemoryDesc,
+    real: Real<(*mut ExternalMemory, *const ExternalMemoryDesc)>,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `memory` is
-    // read only after success. An ExternalMemory has the size of an address.
-    unsafe {
-        get(
-            &call,
-            Request::new(AllocKind::ExternalMemory, 0),
-            || real(memory, desc),
-            |request, status| {
-                request.bytes = parameter(desc).map_or(0, |desc| desc.size);
-                written(status, memory.cast())
-            },
-        )
-    }
+    let (memory, desc) = real.args;
+    get(
+        &call,
+        Request::new(AllocKind::ExternalMemory, 0),
+        || real.call(),
+        |request, status| {
+            request.bytes = parameter(desc).map_or(0, |desc| desc.size);
+            // SAFETY: rule of out-parameters: `memory` is read only after success. An ExternalMemory has the size of an address.
+            unsafe { written(status, memory.cast()) }
+        },
+    )
 }
 
 /// The program releases memory of another API.
-pub(crate) unsafe fn destroy_external(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(ExternalMemory) -> Status,
-    memory: ExternalMemory,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the memory that the program lets go of.
-    freed(Class::External, memory as u64, || unsafe { real(memory) })
+pub(crate) unsafe fn destroy_external(_: Call, real: Real<(ExternalMemory,)>) -> Status {
+    freed(Class::External, real.args.0 as u64, || real.call())
 }
 
 /// The program asks for an address of memory of another API, and frees it like its own.
 pub(crate) unsafe fn map_external(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, ExternalMemory, *const ExternalBufferDesc) -> Status,
-    ptr: *mut DevicePtr,
-    memory: ExternalMemory,
-    desc: *const ExternalBufferDesc,
+    real: Real<(*mut DevicePtr, ExternalMemory, *const ExternalBufferDesc)>,
 ) -> Status {
+    let (ptr, memory, desc) = real.args;
     let request = Request { extra: memory as u64, ..Request::new(AllocKind::ExternalMapping, 0) };
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only
-    // after success.
-    unsafe {
-        get(
-            &call,
-            request,
-            || real(ptr, memory, desc),
-            |request, status| {
-                request.bytes = parameter(desc).map_or(0, |desc| desc.size);
-                written(status, ptr)
-            },
-        )
-    }
+    get(
+        &call,
+        request,
+        || real.call(),
+        |request, status| {
+            request.bytes = parameter(desc).map_or(0, |desc| desc.size);
+            // SAFETY: rule of out-parameters: `ptr` is read only after success.
+            unsafe { written(status, ptr) }
+        },
+    )
 }

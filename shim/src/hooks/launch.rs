@@ -3,7 +3,7 @@
 
 use super::{attributes, code};
 use crate::backend::{attributes_set, params};
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
@@ -21,102 +21,37 @@ const WORDS: usize = 64;
 #[inline]
 pub(crate) unsafe fn kernel(
     call: Call,
-    real: unsafe extern "C-unwind" fn(
-        Opaque,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        Stream,
-        Opaque,
-        Opaque,
-    ) -> Status,
-    function: Opaque,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
-    stream: Stream,
-    params: Opaque,
-    extra: Opaque,
+    real: Real<(Opaque, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, Opaque, Opaque)>,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. `params` and `extra` are
-    // this launch's.
-    unsafe {
-        launched(
-            &call,
-            function,
-            || stream,
-            params,
-            extra,
-            || real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params, extra),
-        )
-    }
+    let (function, .., stream, params, extra) = real.args;
+    // SAFETY: `params` and `extra` are this launch's.
+    unsafe { launched(&call, function, || stream, params, extra, || real.call()) }
 }
 
 /// The program launches a kernel whose blocks work together.
 #[inline]
 pub(crate) unsafe fn cooperative_kernel(
     call: Call,
-    real: unsafe extern "C-unwind" fn(
-        Opaque,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        c_uint,
-        Stream,
-        Opaque,
-    ) -> Status,
-    function: Opaque,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
-    stream: Stream,
-    params: Opaque,
+    real: Real<(Opaque, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, Opaque)>,
 ) -> Status {
+    let (function, .., stream, params) = real.args;
     attributes_set::cooperative();
-    // SAFETY: rule of the call: `real` gets all arguments as they came. `params` is this launch's.
-    unsafe {
-        launched(
-            &call,
-            function,
-            || stream,
-            params,
-            std::ptr::null_mut(),
-            || real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params),
-        )
-    }
+    // SAFETY: `params` is this launch's, and it has no other parameters.
+    unsafe { launched(&call, function, || stream, params, std::ptr::null_mut(), || real.call()) }
 }
 
 /// The program launches a kernel with attributes.
 #[inline]
 pub(crate) unsafe fn kernel_with_attributes(
     call: Call,
-    real: unsafe extern "C-unwind" fn(*const LaunchConfig, Opaque, Opaque, Opaque) -> Status,
-    config: *const LaunchConfig,
-    function: Opaque,
-    params: Opaque,
-    extra: Opaque,
+    real: Real<(*const LaunchConfig, Opaque, Opaque, Opaque)>,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. `config`, `params` and
-    // `extra` are this launch's.
+    let (config, function, params, extra) = real.args;
+    // SAFETY: `config`, `params` and `extra` are this launch's.
     unsafe {
         // Read only after success: by then the driver has read it.
         let stream = || (*config).stream;
-        let status = launched(&call, function, stream, params, extra, || real(config, function, params, extra));
+        let status = launched(&call, function, stream, params, extra, || real.call());
         // By now the driver has read the description. No graph that may hold the kernel is read before this call ends.
         if status == SUCCESS {
             attributes::launch(config);

@@ -2,7 +2,7 @@
 
 use super::graph_memory::in_capture;
 use super::{get, written};
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::pool;
 use crate::progress::activity;
@@ -16,15 +16,11 @@ use std::ffi::c_uint;
 
 /// The program asks for device memory.
 #[inline(always)]
-pub(crate) unsafe fn alloc(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
-    ptr: *mut DevicePtr,
-    bytes: usize,
-) -> Status {
+pub(crate) unsafe fn alloc(call: Call, real: Real<(*mut DevicePtr, usize)>) -> Status {
+    let (ptr, bytes) = real.args;
     // SAFETY: rule of the call: the arguments go on as they came. Rule of out-parameters: `ptr` is
     // NULL or takes an address, also from the pool.
-    unsafe { if serve(&call, ptr, bytes) { SUCCESS } else { alloc_slow(call, real, ptr, bytes) } }
+    unsafe { if serve(&call, ptr, bytes) { SUCCESS } else { alloc_slow(call, real.function, ptr, bytes) } }
 }
 
 /// Serves a request from an idle block in the thread's own cache. Returns false if nothing was done.
@@ -60,17 +56,11 @@ unsafe fn alloc_slow(
 }
 
 /// The program asks for device memory with HIP's flags (fine-grained, uncached, signals).
-pub(crate) unsafe fn alloc_with_flags(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, c_uint) -> Status,
-    ptr: *mut DevicePtr,
-    bytes: usize,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe fn alloc_with_flags(call: Call, real: Real<(*mut DevicePtr, usize, c_uint)>) -> Status {
+    let (ptr, bytes, flags) = real.args;
     let request = Request { extra: flags.into(), ..Request::new(AllocKind::Device, bytes as u64) };
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only
-    // after success.
-    unsafe { get(&call, request, || real(ptr, bytes, flags), |_, status| written(status, ptr)) }
+    // SAFETY: rule of out-parameters: `ptr` is read only after success.
+    unsafe { get(&call, request, || real.call(), |_, status| written(status, ptr)) }
 }
 
 /// Returns the bytes of pitched memory before the library tells the length of its rows: at least as many as it will be.
@@ -81,32 +71,17 @@ fn rows(width: usize, height: usize) -> usize {
 }
 
 /// The program asks for rows of device memory. They take pitch × height bytes.
-pub(crate) unsafe fn alloc_pitch(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, usize, usize, c_uint) -> Status,
-    ptr: *mut DevicePtr,
-    pitch: *mut usize,
-    width: usize,
-    height: usize,
-    element: c_uint,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` and `pitch` among
-    // them, which are the out-parameters.
-    unsafe { pitched(&call, ptr, pitch, width, height, || real(ptr, pitch, width, height, element)) }
+pub(crate) unsafe fn alloc_pitch(call: Call, real: Real<(*mut DevicePtr, *mut usize, usize, usize, c_uint)>) -> Status {
+    let (ptr, pitch, width, height, _) = real.args;
+    // SAFETY: rule of out-parameters: `ptr` and `pitch` are those of the call.
+    unsafe { pitched(&call, ptr, pitch, width, height, || real.call()) }
 }
 
 /// As [`alloc_pitch`], with the runtime's parameters.
-pub(crate) unsafe fn alloc_pitch_4(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, usize, usize) -> Status,
-    ptr: *mut DevicePtr,
-    pitch: *mut usize,
-    width: usize,
-    height: usize,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` and `pitch` among
-    // them, which are the out-parameters.
-    unsafe { pitched(&call, ptr, pitch, width, height, || real(ptr, pitch, width, height)) }
+pub(crate) unsafe fn alloc_pitch_4(call: Call, real: Real<(*mut DevicePtr, *mut usize, usize, usize)>) -> Status {
+    let (ptr, pitch, width, height) = real.args;
+    // SAFETY: rule of out-parameters: `ptr` and `pitch` are those of the call.
+    unsafe { pitched(&call, ptr, pitch, width, height, || real.call()) }
 }
 
 /// # Safety
@@ -129,77 +104,51 @@ unsafe fn pitched(
 }
 
 /// The program asks for a pitched volume.
-pub(crate) unsafe fn alloc_3d(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut PitchedPtr, Extent) -> Status,
-    ptr: *mut PitchedPtr,
-    extent: Extent,
-) -> Status {
+pub(crate) unsafe fn alloc_3d(call: Call, real: Real<(*mut PitchedPtr, Extent)>) -> Status {
+    let (ptr, extent) = real.args;
     let height = extent.height.saturating_mul(extent.depth);
     let request = Request::new(AllocKind::Pitch, rows(extent.width, height) as u64);
-    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `ptr` is read only
-    // after success.
-    unsafe {
-        get(
-            &call,
-            request,
-            || real(ptr, extent),
-            |request, status| {
-                let made = written(status, ptr);
-                let pitch = made.map_or(0, |made| made.pitch);
-                let row = made.map_or(extent.width, |made| made.pitch);
-                (request.bytes, request.extra) = (row.saturating_mul(height) as u64, pitch as u64);
-                made.map(|made| made.ptr)
-            },
-        )
-    }
+    get(
+        &call,
+        request,
+        || real.call(),
+        |request, status| {
+            // SAFETY: rule of out-parameters: `ptr` is read only after success.
+            let made = unsafe { written(status, ptr) };
+            let pitch = made.map_or(0, |made| made.pitch);
+            let row = made.map_or(extent.width, |made| made.pitch);
+            (request.bytes, request.extra) = (row.saturating_mul(height) as u64, pitch as u64);
+            made.map(|made| made.ptr)
+        },
+    )
 }
 
 /// The program asks for managed memory.
-pub(crate) unsafe fn alloc_managed(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, c_uint) -> Status,
-    ptr: *mut DevicePtr,
-    bytes: usize,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe fn alloc_managed(call: Call, real: Real<(*mut DevicePtr, usize, c_uint)>) -> Status {
+    let (ptr, bytes, flags) = real.args;
     let request = Request { extra: flags.into(), ..Request::new(AllocKind::Managed, bytes as u64) };
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only
-    // after success.
-    unsafe { get(&call, request, || real(ptr, bytes, flags), |_, status| written(status, ptr)) }
+    // SAFETY: rule of out-parameters: `ptr` is read only after success.
+    unsafe { get(&call, request, || real.call(), |_, status| written(status, ptr)) }
 }
 
 /// The program asks for memory in stream order.
-pub(crate) unsafe fn alloc_async(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, Stream) -> Status,
-    ptr: *mut DevicePtr,
-    bytes: usize,
-    stream: Stream,
-) -> Status {
+pub(crate) unsafe fn alloc_async(call: Call, real: Real<(*mut DevicePtr, usize, Stream)>) -> Status {
+    let (ptr, bytes, stream) = real.args;
     let location = place::of_stream(&call, stream as u64);
     let request = Request { location, stream: stream as u64, ..Request::new(AllocKind::Async, bytes as u64) };
     let request = in_capture(&call, request);
-    // SAFETY: rule of the call: `real` gets the arguments as they came.
-    let real = || activity::submit(|| unsafe { real(ptr, bytes, stream) });
+    let real = || activity::submit(|| real.call());
     // SAFETY: rule of out-parameters: `ptr` is read only after success.
     get(&call, request, real, |_, status| unsafe { written(status, ptr) })
 }
 
 /// The program asks for memory of one of its pools, in stream order.
-pub(crate) unsafe fn alloc_from_pool(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, MemPool, Stream) -> Status,
-    ptr: *mut DevicePtr,
-    bytes: usize,
-    pool: MemPool,
-    stream: Stream,
-) -> Status {
+pub(crate) unsafe fn alloc_from_pool(call: Call, real: Real<(*mut DevicePtr, usize, MemPool, Stream)>) -> Status {
+    let (ptr, bytes, pool, stream) = real.args;
     let (location, extra) = (place::of_pool(&call, pool as u64), pool as u64);
     let request = Request { location, extra, stream: stream as u64, ..Request::new(AllocKind::Async, bytes as u64) };
     let request = in_capture(&call, request);
-    // SAFETY: rule of the call: `real` gets the arguments as they came.
-    let real = || activity::submit(|| unsafe { real(ptr, bytes, pool, stream) });
+    let real = || activity::submit(|| real.call());
     // SAFETY: rule of out-parameters: `ptr` is read only after success.
     get(&call, request, real, |_, status| unsafe { written(status, ptr) })
 }
@@ -207,16 +156,13 @@ pub(crate) unsafe fn alloc_from_pool(
 /// The program frees memory. This also serves stream-ordered, managed and externally mapped memory. For other pointers
 /// the real function answers.
 #[inline(always)]
-pub(crate) unsafe fn free(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(DevicePtr) -> Status,
-    ptr: DevicePtr,
-) -> Status {
+pub(crate) unsafe fn free(call: Call, real: Real<(DevicePtr,)>) -> Status {
+    let (ptr,) = real.args;
     if take_back(call.vendor, ptr) {
         return SUCCESS;
     }
     // SAFETY: rule of the call: `real` and `ptr` go on as they came.
-    unsafe { free_slow(call, real, ptr) }
+    unsafe { free_slow(call, real.function, ptr) }
 }
 
 /// A separate function, so that the fast path needs few registers.
@@ -230,30 +176,21 @@ unsafe fn free_slow(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> 
 }
 
 /// The program frees memory in stream order.
-pub(crate) unsafe fn free_async(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(DevicePtr, Stream) -> Status,
-    ptr: DevicePtr,
-    stream: Stream,
-) -> Status {
+pub(crate) unsafe fn free_async(call: Call, real: Real<(DevicePtr, Stream)>) -> Status {
+    let (ptr, stream) = real.args;
     // SAFETY: rule of the call: `real` gets the address that the program frees, or the block's own
     // that stands behind it, and the program's stream.
-    let real = |ptr| activity::submit(|| unsafe { real(ptr, stream) });
+    let real = |ptr| activity::submit(|| unsafe { real.with((ptr, stream)) });
     let pooled = pool::of(call.vendor).and_then(|pool| pool.free_async(ptr, real));
     pooled.unwrap_or_else(|| freed(Class::Address, ptr, || real(ptr)))
 }
 
 /// The program asks how much memory is free. The answer is kept, so that we need not ask ourselves.
-pub(crate) unsafe fn get_info(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> Status,
-    free: *mut usize,
-    total: *mut usize,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets both out-parameters as they came. Rule of
-    // out-parameters: they are read and written only after success.
+pub(crate) unsafe fn get_info(call: Call, real: Real<(*mut usize, *mut usize)>) -> Status {
+    let (free, total) = real.args;
+    // SAFETY: rule of out-parameters: they are read and written only after success.
     unsafe {
-        let status = real(free, total);
+        let status = real.call();
         if let (SUCCESS, Some(free), Some(total)) = (status, free.as_mut(), total.as_mut()) {
             gate::note(|shim| records::contexts::program_asked(shim, call.vendor, *free as u64, *total as u64));
             pool::answers::memory_info(&call, free, total);

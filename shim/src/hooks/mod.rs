@@ -11,8 +11,8 @@
 //! # Safety rules
 //! SAFETY comments of hooks name these rules:
 //! - **The call.** A door enters each hook on the program's thread, inside the program's call. `real` is the function
-//!   that the program called, with the signature that the row of `abi` gives it. The arguments are the program's, and
-//!   the program vouches for them to the vendor's reference. So `real` may be called with them until the hook returns.
+//!   that the program called, with the program's arguments. Their types are those of the row of `abi`. The program
+//!   vouches for the arguments to the vendor's reference. So `real` may be called with them until the hook returns.
 //!   This is the `# Safety` section of every `unsafe fn` here that begins with a [`Call`](crate::call::Call).
 //! - **Parameters.** A pointer to a description by the program is NULL or valid during the call, as the reference says.
 //!   A program may break that rule in a call that fails for another reason. So the pointer is followed only once the

@@ -2,7 +2,7 @@
 //! it behaves, or hands it to other devices and drivers.
 
 use super::ipc::shown;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::pool::{self, answers};
 use gpumem_abi::types::*;
@@ -12,14 +12,8 @@ use std::ffi::{c_int, c_uint};
 const ALREADY: Status = 704;
 
 /// The program opens the memory of a context to the current one.
-pub(crate) unsafe fn enable(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(Context, c_uint) -> Status,
-    ctx: Context,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came.
-    let status = unsafe { real(ctx, flags) };
+pub(crate) unsafe fn enable(_: Call, real: Real<(Context, c_uint)>) -> Status {
+    let status = real.call();
     // As soon as the program is told, by this call or another thread's, kernels of one device may use memory of the
     // other. Any other answer opens nothing.
     if matches!(status, SUCCESS | ALREADY) {
@@ -29,58 +23,31 @@ pub(crate) unsafe fn enable(
 }
 
 /// The program closes the memory again. What was opened may still be in use, so the note that it was opened is kept.
-pub(crate) unsafe fn disable(_: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
-    // SAFETY: rule of the call: `real` gets the context as it came.
-    unsafe { real(ctx) }
+pub(crate) unsafe fn disable(_: Call, real: Real<(Context,)>) -> Status {
+    real.call()
 }
 
 /// The program takes a handle for a range, for another driver to use.
-pub(crate) unsafe fn range_handle(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Opaque, DevicePtr, usize, c_int, u64) -> Status,
-    handle: Opaque,
-    ptr: DevicePtr,
-    bytes: usize,
-    kind: c_int,
-    flags: u64,
-) -> Status {
+pub(crate) unsafe fn range_handle(call: Call, real: Real<(Opaque, DevicePtr, usize, c_int, u64)>) -> Status {
+    let (_, ptr, ..) = real.args;
     pool::pin(ptr);
-    // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
-    // stays the driver's.
-    let status = unsafe { real(handle, ptr, bytes, kind, flags) };
+    let status = real.call();
     shown(&call, status, ptr)
 }
 
 /// The program binds memory to an endpoint that others reach.
-pub(crate) unsafe fn bind_to_endpoint(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(c_uint, Device, u64, DevicePtr, u64, u64) -> Status,
-    endpoint: c_uint,
-    device: Device,
-    offset: u64,
-    ptr: DevicePtr,
-    bytes: u64,
-    flags: u64,
-) -> Status {
+pub(crate) unsafe fn bind_to_endpoint(call: Call, real: Real<(c_uint, Device, u64, DevicePtr, u64, u64)>) -> Status {
+    let (.., ptr, _, _) = real.args;
     pool::pin(ptr);
-    // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
-    // stays the driver's.
-    let status = unsafe { real(endpoint, device, offset, ptr, bytes, flags) };
+    let status = real.call();
     shown(&call, status, ptr)
 }
 
 /// The program changes an attribute of a block.
-pub(crate) unsafe fn set_attribute(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(Opaque, c_int, DevicePtr) -> Status,
-    value: Opaque,
-    attribute: c_int,
-    ptr: DevicePtr,
-) -> Status {
+pub(crate) unsafe fn set_attribute(_: Call, real: Real<(Opaque, c_int, DevicePtr)>) -> Status {
+    let (.., ptr) = real.args;
     pool::pin(ptr);
-    // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
-    // stays the driver's.
-    unsafe { real(value, attribute, ptr) }
+    real.call()
 }
 
 /// The last known attribute of pointers: `CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL` (HIP has fewer). For a later
@@ -94,18 +61,13 @@ fn answered(attribute: c_int) {
 }
 
 /// The program asks for an attribute of an address.
-pub(crate) unsafe fn get_attribute(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Opaque, c_int, DevicePtr) -> Status,
-    data: Opaque,
-    attribute: c_int,
-    ptr: DevicePtr,
-) -> Status {
+pub(crate) unsafe fn get_attribute(call: Call, real: Real<(Opaque, c_int, DevicePtr)>) -> Status {
+    let (data, attribute, ptr) = real.args;
     let asked = answers::about(call.vendor, ptr);
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of
     // out-parameters: after success `data` holds what the attribute's type says.
     unsafe {
-        let status = real(data, attribute, asked.ptr);
+        let status = real.with((data, attribute, asked.ptr));
         if status == SUCCESS {
             answered(attribute);
             asked.answered(attribute, data);
@@ -115,20 +77,14 @@ pub(crate) unsafe fn get_attribute(
 }
 
 /// The program asks for several attributes of an address.
-pub(crate) unsafe fn get_attributes(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(c_uint, *mut c_int, *mut Opaque, DevicePtr) -> Status,
-    len: c_uint,
-    attributes: *mut c_int,
-    data: *mut Opaque,
-    ptr: DevicePtr,
-) -> Status {
+pub(crate) unsafe fn get_attributes(call: Call, real: Real<(c_uint, *mut c_int, *mut Opaque, DevicePtr)>) -> Status {
+    let (len, attributes, data, ptr) = real.args;
     let asked = answers::about(call.vendor, ptr);
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of parameters:
     // both arrays have `len` elements. Rule of out-parameters: after success each element of `data`
     // leads to a value of its attribute's type.
     unsafe {
-        let status = real(len, attributes, data, asked.ptr);
+        let status = real.with((len, attributes, data, asked.ptr));
         if status == SUCCESS && !attributes.is_null() && !data.is_null() {
             for index in 0..len as usize {
                 answered(attributes.add(index).read_unaligned());
@@ -140,18 +96,13 @@ pub(crate) unsafe fn get_attributes(
 }
 
 /// The program asks which block an address is in.
-pub(crate) unsafe fn address_range(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, DevicePtr) -> Status,
-    base: *mut DevicePtr,
-    bytes: *mut usize,
-    ptr: DevicePtr,
-) -> Status {
+pub(crate) unsafe fn address_range(call: Call, real: Real<(*mut DevicePtr, *mut usize, DevicePtr)>) -> Status {
+    let (base, bytes, ptr) = real.args;
     let asked = answers::about(call.vendor, ptr);
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of
     // out-parameters: `bytes` and `base` are written only after success, and only if they are not NULL.
     unsafe {
-        let status = real(base, bytes, asked.ptr);
+        let status = real.with((base, bytes, asked.ptr));
         if let (SUCCESS, Some(exact), false) = (status, asked.bytes(), bytes.is_null()) {
             bytes.write_unaligned(exact);
         }

@@ -1,14 +1,13 @@
 //! The life of the process as the APIs see it.
 
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 
 /// The program initialises the driver: the first GPU call of all.
-pub(crate) unsafe fn init(_: Call, real: unsafe extern "C-unwind" fn(c_uint) -> Status, flags: c_uint) -> Status {
-    // SAFETY: rule of the call: `real` gets the flags as they came.
-    let status = unsafe { real(flags) };
+pub(crate) unsafe fn init(_: Call, real: Real<(c_uint,)>) -> Status {
+    let status = real.call();
     if status == SUCCESS {
         gate::initialised();
     }

@@ -2,7 +2,7 @@
 
 use super::{attributes, code, written};
 use crate::backend::green;
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs;
 use crate::records::{self, driver_memory};
@@ -22,60 +22,33 @@ pub(super) unsafe fn created(call: &Call, status: Status, stream: *mut Stream, f
 }
 
 /// The program makes a stream, in the runtime's shortest form.
-pub(crate) unsafe fn create_plain(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Stream) -> Status,
-    stream: *mut Stream,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the out-parameter `stream` as it came.
-    unsafe { created(&call, code::around_often(&call, Taken::Stream, || real(stream)), stream, 0, 0) }
+pub(crate) unsafe fn create_plain(call: Call, real: Real<(*mut Stream,)>) -> Status {
+    // SAFETY: rule of out-parameters: `stream` is that of the call.
+    unsafe { created(&call, code::around_often(&call, Taken::Stream, || real.call()), real.args.0, 0, 0) }
 }
 
 /// The program makes a stream.
-pub(crate) unsafe fn create(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Stream, c_uint) -> Status,
-    stream: *mut Stream,
-    flags: c_uint,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `stream` among them, which
-    // is the out-parameter.
-    unsafe { created(&call, code::around_often(&call, Taken::Stream, || real(stream, flags)), stream, flags, 0) }
+pub(crate) unsafe fn create(call: Call, real: Real<(*mut Stream, c_uint)>) -> Status {
+    let (stream, flags) = real.args;
+    // SAFETY: rule of out-parameters: `stream` is that of the call.
+    unsafe { created(&call, code::around_often(&call, Taken::Stream, || real.call()), stream, flags, 0) }
 }
 
 /// The program makes a stream with a priority.
-pub(crate) unsafe fn create_with_priority(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Stream, c_uint, c_int) -> Status,
-    stream: *mut Stream,
-    flags: c_uint,
-    priority: c_int,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `stream` among them, which
-    // is the out-parameter.
-    unsafe {
-        created(
-            &call,
-            code::around_often(&call, Taken::Stream, || real(stream, flags, priority)),
-            stream,
-            flags,
-            priority,
-        )
-    }
+pub(crate) unsafe fn create_with_priority(call: Call, real: Real<(*mut Stream, c_uint, c_int)>) -> Status {
+    let (stream, flags, priority) = real.args;
+    // SAFETY: rule of out-parameters: `stream` is that of the call.
+    unsafe { created(&call, code::around_often(&call, Taken::Stream, || real.call()), stream, flags, priority) }
 }
 
 /// The program destroys a stream.
-pub(crate) unsafe fn destroy(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Stream) -> Status,
-    stream: Stream,
-) -> Status {
+pub(crate) unsafe fn destroy(call: Call, real: Real<(Stream,)>) -> Status {
+    let (stream,) = real.args;
     let entry = gate::note(|shim| records::streams::going(shim, call.vendor, stream as u64)).flatten();
     let cache = graphs::cache(call.vendor).filter(|_| !stream.is_null());
     let no_looks = cache.map(|cache| cache.stream_going(stream));
     let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
-    // SAFETY: rule of the call: `real` gets the stream that the program destroys.
-    let status = unsafe { real(stream) };
+    let status = real.call();
     drop(no_looks);
     if let Some(before) = before {
         gate::note(|shim| driver_memory::given_back(shim, &call, &before, &[Taken::Stream]));
@@ -90,27 +63,15 @@ pub(crate) unsafe fn destroy(
 }
 
 /// The program makes a stream for some of the device's compute units (HIP).
-pub(crate) unsafe fn create_masked(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Stream, c_uint, *const c_uint) -> Status,
-    stream: *mut Stream,
-    words: c_uint,
-    mask: *const c_uint,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `stream` among them, which
-    // is the out-parameter.
-    unsafe { created(&call, real(stream, words, mask), stream, 0, 0) }
+pub(crate) unsafe fn create_masked(call: Call, real: Real<(*mut Stream, c_uint, *const c_uint)>) -> Status {
+    let (stream, ..) = real.args;
+    // SAFETY: rule of out-parameters: `stream` is that of the call.
+    unsafe { created(&call, real.call(), stream, 0, 0) }
 }
 
 /// The program sets an attribute of a stream. Kernels that are captured from the stream may have it.
-pub(crate) unsafe fn set_attribute(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(Stream, c_int, Opaque) -> Status,
-    stream: Stream,
-    attribute: c_int,
-    value: Opaque,
-) -> Status {
+pub(crate) unsafe fn set_attribute(_: Call, real: Real<(Stream, c_int, Opaque)>) -> Status {
+    let (_, attribute, _) = real.args;
     attributes::to_stream(attribute as u32);
-    // SAFETY: rule of the call: `real` gets all arguments as they came.
-    unsafe { real(stream, attribute, value) }
+    real.call()
 }

@@ -4,56 +4,53 @@
 
 pub(crate) use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
 use crate::backend::attributes_set;
-use crate::call::Call;
+use crate::call::{Arguments, Call, Real};
 use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
 use crate::progress::activity;
 use crate::progress::queries;
 use crate::stranded;
-use gpumem_abi::types::{Opaque, SUCCESS, Status, Stream};
+use gpumem_abi::types::{SUCCESS, Status};
 
-macro_rules! work {
-    ($($name:ident($($arg:ident: $ty:ident),+) $first:block $($within:block)?)*) => { $(
-        /// The program gives the device work, by a call with this many arguments.
-        #[inline]
-        pub(crate) unsafe fn $name<$($ty),+>(
-            call: Call,
-            real: unsafe extern "C-unwind" fn($($ty),+) -> Status,
-            $($arg: $ty),+
-        ) -> Status {
-            $first
-            if stranded::watching() {
-                looked_at(&call, &[$(stranded::word(&$arg)),+]);
-            }
-            let status = activity::submit(|| {
-                $($within)?
-                // SAFETY: rule of the call: `real` gets all arguments as they came.
-                unsafe { real($($arg),+) }
-            });
-            activity::saw(status);
-            status
-        }
-    )* };
+/// The program gives the device work.
+#[inline]
+pub(crate) unsafe fn work<A: Arguments>(call: Call, real: Real<A>) -> Status {
+    submitted(&call, &real, || ())
 }
 
-work! {
-    work_1(a: A) {}
-    work_2(a: A, b: B) {}
-    work_3(a: A, b: B, c: C) {}
-    work_4(a: A, b: B, c: C, d: D) {}
-    work_5(a: A, b: B, c: C, d: D, e: E) {}
-    work_6(a: A, b: B, c: C, d: D, e: E, f: F) {}
-    work_8(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H) {}
-    work_9(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I) {}
-    // Kernels of older calls (see launch.rs): the thread is in the middle of a computation.
-    kernel_1(a: A) { stranded::submitted() }
-    kernel_3(a: A, b: B, c: C) { stranded::submitted() }
-    kernel_4(a: A, b: B, c: C, d: D) { stranded::submitted() }
-    cooperative_3(a: A, b: B, c: C) { stranded::submitted(); attributes_set::cooperative() }
-    // Work that something outside the device completes: a host function, a value in memory, a semaphore of another
-    // library.
-    outside_3(a: A, b: B, c: C) {} { activity::outside(queries::capturing()) }
-    outside_4(a: A, b: B, c: C, d: D) {} { activity::outside(queries::capturing()) }
+/// The program launches a kernel, by an older call: the thread is in the middle of a computation (see launch.rs).
+#[inline]
+pub(crate) unsafe fn older_kernel<A: Arguments>(call: Call, real: Real<A>) -> Status {
+    stranded::submitted();
+    submitted(&call, &real, || ())
+}
+
+/// As [`older_kernel`], with kernels whose blocks work together.
+#[inline]
+pub(crate) unsafe fn older_cooperative_kernels<A: Arguments>(call: Call, real: Real<A>) -> Status {
+    stranded::submitted();
+    attributes_set::cooperative();
+    submitted(&call, &real, || ())
+}
+
+/// The program gives the device work that something outside the device completes: a host function, a value in memory, a
+/// semaphore of another library.
+#[inline]
+pub(crate) unsafe fn outside<A: Arguments>(call: Call, real: Real<A>) -> Status {
+    submitted(&call, &real, || activity::outside(queries::capturing()))
+}
+
+#[inline(always)]
+fn submitted<A: Arguments>(call: &Call, real: &Real<A>, within: impl FnOnce()) -> Status {
+    if stranded::watching() {
+        looked_at(call, real.args.words().as_ref());
+    }
+    let status = activity::submit(|| {
+        within();
+        real.call()
+    });
+    activity::saw(status);
+    status
 }
 
 /// Passes the arguments of a submission to the parts that want to know of uses.
@@ -69,59 +66,37 @@ fn looked_at(call: &Call, words: &[u64]) {
 const COPY_2D: usize = 128;
 const COPY_3D: usize = 200;
 
-/// Examines a copy's description while uses are wanted.
+/// The program copies rows.
+#[inline]
+pub(crate) unsafe fn copy_2d<A: Arguments>(call: Call, real: Real<A>) -> Status {
+    // SAFETY: rule of parameters: after success the description, which is the first argument, has the bytes of its type.
+    unsafe { described::<A, COPY_2D>(&call, &real) }
+}
+
+/// The program copies a volume.
+#[inline]
+pub(crate) unsafe fn copy_3d<A: Arguments>(call: Call, real: Real<A>) -> Status {
+    // SAFETY: rule of parameters: after success the description, which is the first argument, has the bytes of its type.
+    unsafe { described::<A, COPY_3D>(&call, &real) }
+}
+
+/// Makes a copy, and examines its description while uses are wanted.
 ///
 /// # Safety
-/// A description of `BYTES` bytes, which the driver has just read.
+/// The first argument is a description of `BYTES` bytes, if the call succeeds.
 #[inline(always)]
-unsafe fn described<const BYTES: usize>(call: &Call, status: Status, copy: Opaque) {
-    if stranded::watching() && status == SUCCESS {
+unsafe fn described<A: Arguments, const BYTES: usize>(call: &Call, real: &Real<A>) -> Status {
+    let status = submitted(call, real, || ());
+    if stranded::watching()
+        && status == SUCCESS
+        && let Some(&copy) = real.args.words().as_ref().first()
+    {
         // SAFETY: our caller vouches for a description of BYTES bytes, which the driver has just
         // read. Each word lies whole within them.
-        let words = (0..BYTES / 8).map(|word| unsafe { copy.cast::<u64>().add(word).read_unaligned() });
+        let words = (0..BYTES / 8).map(|word| unsafe { (copy as *const u64).add(word).read_unaligned() });
         let mut seen = [0; COPY_3D / 8];
         seen.iter_mut().zip(words).for_each(|(seen, word)| *seen = word);
         looked_at(call, &seen);
     }
-}
-
-macro_rules! copies {
-    ($($(#[$doc:meta])+ $name:ident, $name_async:ident: $bytes:ident;)*) => { $(
-        $(#[$doc])+
-        #[inline]
-        pub(crate) unsafe fn $name(call: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, copy: Opaque) -> Status {
-            // SAFETY: rule of the call: `real` gets the description as it came. Rule of parameters:
-            // after success it has the bytes of its type.
-            unsafe {
-                let status = work_1(call, real, copy);
-                described::<$bytes>(&call, status, copy);
-                status
-            }
-        }
-
-        $(#[$doc])+
-        /// In stream order.
-        #[inline]
-        pub(crate) unsafe fn $name_async(
-            call: Call,
-            real: unsafe extern "C-unwind" fn(Opaque, Stream) -> Status,
-            copy: Opaque,
-            stream: Stream,
-        ) -> Status {
-            // SAFETY: rule of the call: `real` gets the description and the stream as they came.
-            // Rule of parameters: after success the description has the bytes of its type.
-            unsafe {
-                let status = work_2(call, real, copy, stream);
-                described::<$bytes>(&call, status, copy);
-                status
-            }
-        }
-    )* };
-}
-
-copies! {
-    /// The program copies rows.
-    copy_2d, copy_2d_async: COPY_2D;
-    /// The program copies a volume.
-    copy_3d, copy_3d_async: COPY_3D;
+    status
 }

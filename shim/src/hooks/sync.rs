@@ -1,36 +1,19 @@
 //! Waits for the device, and questions if it is done. Errors of earlier work show up here.
 
-use crate::call::Call;
+use crate::call::{Arguments, Call, Real};
 use crate::graphs;
 use crate::pool::{guard, guarded};
 use crate::progress::activity;
 use crate::stranded;
 use gpumem_abi::types::*;
 
-/// The program waits for all work of the current context.
-#[inline]
-pub(crate) unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
-    graphs::spare_time();
-    // SAFETY: rule of the call: `real` takes no arguments.
-    let status = unsafe { real() };
-    waited(status);
-    status
-}
-
 /// The program waits for a context, a stream or an event, or asks if it is done.
 #[inline]
-pub(crate) unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, what: Opaque) -> Status {
+pub(crate) unsafe fn waited<A: Arguments>(_: Call, real: Real<A>) -> Status {
     graphs::spare_time();
-    // SAFETY: rule of the call: `real` gets the context, stream or event as it came.
-    let status = unsafe { real(what) };
-    waited(status);
-    status
-}
-
-/// Notes that this thread knows that work has completed.
-#[inline(always)]
-fn waited(status: Status) {
+    let status = real.call();
     activity::saw(status);
+    // This thread knows that work has completed.
     if status == SUCCESS {
         stranded::synced();
         graphs::waited();
@@ -38,4 +21,5 @@ fn waited(status: Status) {
             guarded::at_wait();
         }
     }
+    status
 }

@@ -43,7 +43,7 @@ mod watch;
 
 pub(crate) use safe::is_live;
 pub(crate) use state::phase::{inside, submitted, synced};
-pub(crate) use state::uses::{may_matter, watch_all, watching, word};
+pub(crate) use state::uses::{may_matter, watch_all, watching};
 pub(crate) use watch::{Watch, watched};
 
 use crate::call::Call;

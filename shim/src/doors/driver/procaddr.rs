@@ -1,7 +1,7 @@
 //! `cuGetProcAddress`: the way by which every cudart gets the driver's functions, by name, version and flags.
 
 use super::{gate_of, ours, real_of};
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::doors::rows::{PER_THREAD, Row, is_at, row_at, row_for, rows_of};
 use crate::doors::spare;
 use crate::gate;
@@ -13,22 +13,16 @@ use gpumem_wire::layout::Door;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// The form of CUDA 11.3, which runtimes since 12 do not call.
-pub(super) unsafe fn v1(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Status,
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-) -> Status {
+pub(super) unsafe fn v1(_: Call, real: Real<(*const c_char, *mut *mut c_void, c_int, u64)>) -> Status {
+    let (symbol, pfn, version, flags) = real.args;
     runtime_memory::asked_as_old();
     // SAFETY: rule of the call: `real` gets the arguments as they came. It is asked again with an
     // out-parameter of ours. `answer` gets the call's arguments and status.
     unsafe {
-        let status = real(symbol, pfn, version, flags);
+        let status = real.call();
         let before = |version| {
             let mut other = std::ptr::null_mut();
-            (real(symbol, &mut other, version, flags) == SUCCESS).then_some(other as usize)
+            (real.with((symbol, &mut other, version, flags)) == SUCCESS).then_some(other as usize)
         };
         answer(status, symbol, pfn, (version, flags), before);
         status
@@ -36,22 +30,15 @@ pub(super) unsafe fn v1(
 }
 
 /// The form since CUDA 12.
-pub(super) unsafe fn v2(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status,
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-    found: *mut c_int,
-) -> Status {
+pub(super) unsafe fn v2(_: Call, real: Real<(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int)>) -> Status {
+    let (symbol, pfn, version, flags, _) = real.args;
     // SAFETY: rule of the call: `real` gets the arguments as they came. It is asked again with
     // out-parameters of ours. `answer` gets the call's arguments and status.
     unsafe {
-        let status = real(symbol, pfn, version, flags, found);
+        let status = real.call();
         let before = |version| {
             let (mut other, mut found) = (std::ptr::null_mut(), 0);
-            (real(symbol, &mut other, version, flags, &mut found) == SUCCESS).then_some(other as usize)
+            (real.with((symbol, &mut other, version, flags, &mut found)) == SUCCESS).then_some(other as usize)
         };
         answer(status, symbol, pfn, (version, flags), before);
         status

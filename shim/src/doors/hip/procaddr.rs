@@ -5,16 +5,13 @@
 //! form a program got: the plain one, or the twin with the thread's own default stream.
 
 use super::{export_named, holds, ours};
-use crate::call::Call;
+use crate::call::{Call, Real};
 use crate::gate;
 use crate::hooks::written;
 use crate::process::elf;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::Door;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-
-type Find = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status;
-type FindEntry = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, u64, *mut c_int) -> Status;
 
 /// Returns our function for an answer to this name. If the answer is HIP's own twin `…_spt`, it is our function of that
 /// twin.
@@ -48,28 +45,15 @@ unsafe fn answered(status: Status, symbol: *const c_char, pfn: *mut *mut c_void)
     status
 }
 
-pub(super) unsafe fn hip(
-    _: Call,
-    real: Find,
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-    found: *mut c_int,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, and they are what `answered` wants.
-    unsafe { answered(real(symbol, pfn, version, flags, found), symbol, pfn) }
+pub(super) unsafe fn hip(_: Call, real: Real<(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int)>) -> Status {
+    let (symbol, pfn, ..) = real.args;
+    // SAFETY: the arguments and the answer of one call are what `answered` wants.
+    unsafe { answered(real.call(), symbol, pfn) }
 }
 
 /// The form since ROCm 7.1, without a version.
-pub(super) unsafe fn entry_point(
-    _: Call,
-    real: FindEntry,
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    flags: u64,
-    found: *mut c_int,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, and they are what `answered` wants.
-    unsafe { answered(real(symbol, pfn, flags, found), symbol, pfn) }
+pub(super) unsafe fn entry_point(_: Call, real: Real<(*const c_char, *mut *mut c_void, u64, *mut c_int)>) -> Status {
+    let (symbol, pfn, ..) = real.args;
+    // SAFETY: the arguments and the answer of one call are what `answered` wants.
+    unsafe { answered(real.call(), symbol, pfn) }
 }
