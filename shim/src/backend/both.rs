@@ -8,10 +8,8 @@ macro_rules! answers {
     ) => {
         fn current_device(&self) -> Option<Device> {
             let _uncancelled = Uncancelled::new();
-            let mut device = 0;
             // SAFETY: rule of answers: `device` takes the ordinal.
-            let status = unsafe { $calls::$current(&mut device) };
-            ok(status, device)
+            told(|device| unsafe { $calls::$current(device) }).ok()
         }
 
         fn device_info(&self, device: Device) -> DeviceInfo {
@@ -39,7 +37,7 @@ macro_rules! answers {
             // SAFETY: rule of answers: `base` and `bytes` take the numbers. The library answers for addresses that it
             // does not know.
             let status = unsafe { $calls::$range(&mut base, &mut bytes, ptr) };
-            ok(status, (base, bytes as u64))
+            done(status).ok().map(|()| (base, bytes as u64))
         }
 
         fn captures_into(&self, stream: Stream) -> Option<Graph> {
@@ -48,22 +46,18 @@ macro_rules! answers {
             // SAFETY: rule of answers: each local has the type of its answer. Rule of the program's handles: the stream
             // is alive.
             let asked = unsafe { $calls::$capture(stream, &mut status, &mut id, &mut graph, &mut deps, &mut len) };
-            ok(asked, graph).filter(|graph| status == ACTIVE && !graph.is_null())
+            (done(asked).is_ok() && status == ACTIVE && !graph.is_null()).then_some(graph)
         }
 
         fn version(&self) -> Option<u32> {
-            let mut version = 0;
             // SAFETY: rule of answers: `version` takes the number.
-            let status = unsafe { $calls::$version(&mut version) };
-            ok(status, version as u32)
+            told(|version| unsafe { $calls::$version(version) }).ok().map(|version| version as u32)
         }
 
         fn node_count(&self, graph: Graph) -> Option<usize> {
-            let mut len = 0;
             // SAFETY: rule of answers: with a null array only `len` is written. Rule of the program's handles: the
             // graph is alive.
-            let status = unsafe { $calls::$nodes(graph, null_mut(), &mut len) };
-            ok(status, len)
+            told(|len| unsafe { $calls::$nodes(graph, null_mut(), len) }).ok()
         }
 
         fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize> {
@@ -71,18 +65,16 @@ macro_rules! answers {
             // SAFETY: rule of answers: `len` is the length of `nodes`, and no more handles than that are written. Rule
             // of the program's handles: the graph is alive.
             let status = unsafe { $calls::$nodes(graph, nodes.as_mut_ptr(), &mut len) };
-            ok(status, len.min(nodes.len()))
+            done(status).ok().map(|()| len.min(nodes.len()))
         }
 
         fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {
-            let (mut kind, mut child) = (0, null_mut());
             // SAFETY: rule of answers: `kind` takes the number. The node is one of a graph that is alive, as the caller
             // has just listed it.
-            ok(unsafe { $calls::$kind(node, &mut kind) }, ())?;
-            let kind = $kind_of(kind);
+            let kind = $kind_of(told(|kind| unsafe { $calls::$kind(node, kind) }).ok()?);
             // SAFETY: rule of answers: `child` takes the handle. The library has just said that the node is a child
             // graph node.
-            let mut inside = || ok(unsafe { $calls::$child(node, &mut child) }, ()).map(|()| child);
+            let inside = || told(|child| unsafe { $calls::$child(node, child) }).ok();
             Some((kind, if kind == NodeKind::Child { inside() } else { None }))
         }
     };
@@ -91,11 +83,6 @@ macro_rules! answers {
 /// A thread's states, as functions of a library.
 macro_rules! exchange {
     ($exchange:path) => {
-        /// Returns the answer if the library has the function and it succeeded.
-        fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
-            (status == Some(SUCCESS)).then_some(answer)
-        }
-
         /// Lets this thread make calls that a capture of it forbids. Returns the previous mode.
         pub(super) fn relax() -> i32 {
             /// `…StreamCaptureModeRelaxed`.

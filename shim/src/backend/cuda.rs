@@ -1,5 +1,6 @@
 //! The CUDA driver.
 
+use super::answer::{done, told};
 use super::both::{answers, exchange};
 use super::driver::{self, Function};
 use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD};
@@ -19,12 +20,12 @@ exchange!(driver::cuThreadExchangeStreamCaptureMode);
 
 /// Makes a context current; returns true if [`leave`] has to be called.
 pub(super) fn enter(context: u64) -> bool {
-    let mut current = null_mut();
+    let context = context as Context;
     // SAFETY: rule of answers: `current` takes a handle. Our caller holds `context`, so it is
     // alive.
     unsafe {
-        let same = driver::cuCtxGetCurrent(&mut current) == Some(SUCCESS) && current as u64 == context;
-        !same && driver::cuCtxPushCurrent_v2(context as Context) == Some(SUCCESS)
+        told(|current| driver::cuCtxGetCurrent(current)) != Ok(context)
+            && driver::cuCtxPushCurrent_v2(context) == Some(SUCCESS)
     }
 }
 
@@ -40,20 +41,16 @@ const CAPABILITY: [i32; 2] = [75, 76];
 
 /// Returns name and compute capability of each device that the process sees.
 pub(crate) fn gpus() -> Vec<(Vec<u8>, (u32, u32))> {
-    let mut devices = 0;
     // SAFETY: rule of answers: `devices` takes the number.
-    let asked = ok(unsafe { driver::cuDeviceGetCount(&mut devices) }, ());
+    let devices = told(|devices| unsafe { driver::cuDeviceGetCount(devices) });
     let gpu = |device| {
-        let number = |attribute| {
-            let mut value = 0;
-            // SAFETY: rule of answers: `value` takes the number. The driver checks both other
-            // arguments.
-            let status = unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, device) };
-            ok(status, value as u32).unwrap_or(0)
-        };
+        // SAFETY: rule of answers: `value` takes the number. The driver checks both other
+        // arguments.
+        let value = |attribute| told(|value| unsafe { driver::cuDeviceGetAttribute(value, attribute, device) });
+        let number = |attribute| value(attribute).unwrap_or(0) as u32;
         (Cuda.device_info(device).name, (number(CAPABILITY[0]), number(CAPABILITY[1])))
     };
-    asked.map_or(Vec::new(), |()| (0..devices).map(gpu).collect())
+    devices.map_or(Vec::new(), |devices| (0..devices).map(gpu).collect())
 }
 
 /// Returns the kind of a `CUgraphNodeType`.
@@ -75,7 +72,7 @@ impl Backend for Cuda {
         let mut context: Context = null_mut();
         // SAFETY: rule of answers: `context` takes the handle.
         let status = unsafe { driver::cuCtxGetCurrent(&mut context) };
-        ok(status, context as u64).filter(|&context| context != 0)
+        (status == Some(SUCCESS)).then_some(context as u64).filter(|&context| context != 0)
     }
 
     fn primary_active(&self, device: Device) -> Option<bool> {
@@ -83,7 +80,7 @@ impl Backend for Cuda {
         // SAFETY: rule of answers: `flags` and `active` take the numbers. The driver checks the
         // device.
         let status = unsafe { driver::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
-        ok(status, active != 0)
+        done(status).ok().map(|()| active != 0)
     }
 
     fn memory_info(&self) -> Option<(u64, u64)> {
@@ -97,30 +94,26 @@ impl Backend for Cuda {
         // SAFETY: the slot holds cuMemGetInfo_v2, which has this type. Rule of answers: `free` and
         // `total` take the numbers.
         let status = unsafe { std::mem::transmute::<usize, MemGetInfo>(real)(&mut free, &mut total) };
-        ok(Some(status), (free as u64, total as u64))
+        done(Some(status)).ok().map(|()| (free as u64, total as u64))
     }
 
     fn kept_by_pool(&self, device: Device) -> Option<u64> {
         /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
         const RESERVED: i32 = 5;
-        let (mut pool, mut bytes) = (null_mut(), 0);
         // SAFETY: rule of answers: `pool` takes the handle, and `bytes` the attribute, which has 64
         // bits. The driver has just given `pool`.
         unsafe {
-            ok(driver::cuDeviceGetDefaultMemPool(&mut pool, device), ())?;
-            let status = driver::cuMemPoolGetAttribute(pool, RESERVED, &mut bytes);
-            ok(status, bytes)
+            let pool = told(|pool| driver::cuDeviceGetDefaultMemPool(pool, device)).ok()?;
+            told(|bytes| driver::cuMemPoolGetAttribute(pool, RESERVED, bytes)).ok()
         }
     }
 
     fn kept_for_graphs(&self, device: Device) -> Option<u64> {
         /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
         const RESERVED: i32 = 2;
-        let mut bytes = 0;
         // SAFETY: rule of answers: `bytes` takes the attribute, which has 64 bits. The driver
         // checks the device.
-        let status = unsafe { driver::cuDeviceGetGraphMemAttribute(device, RESERVED, &mut bytes) };
-        ok(status, bytes)
+        told(|bytes| unsafe { driver::cuDeviceGetGraphMemAttribute(device, RESERVED, bytes) }).ok()
     }
 
     fn location_of(&self, ptr: DevicePtr) -> Option<Location> {
@@ -131,7 +124,7 @@ impl Backend for Cuda {
         // SAFETY: rule of answers: `ids` and `out` have three elements, and each of `out` leads to a local of its
         // attribute's type. The driver gives zeroes for addresses that it does not know.
         let status = unsafe { driver::cuPointerGetAttributes(3, ids.as_mut_ptr(), out.as_mut_ptr(), ptr) };
-        ok(status, ())?;
+        done(status).ok()?;
         match kind {
             _ if managed != 0 => Some(Location::Managed),
             1 => Some(Location::Host),
@@ -141,15 +134,13 @@ impl Backend for Cuda {
     }
 
     fn parking(&self) -> Option<Parking> {
-        let mut state = 0;
         // SAFETY: rule of answers: `state` takes a number. The pid is this process's.
-        let status = unsafe { driver::cuCheckpointProcessGetState(std::process::id() as i32, &mut state) };
-        let parking = match state {
-            RUNNING => Parking::Running,
-            CHECKPOINTED => Parking::Parked,
+        let state = told(|state| unsafe { driver::cuCheckpointProcessGetState(std::process::id() as i32, state) });
+        match state.ok()? {
+            RUNNING => Some(Parking::Running),
+            CHECKPOINTED => Some(Parking::Parked),
             // Locked, failed, or on the way to the host or back.
-            _ => Parking::Quiet,
-        };
-        ok(status, parking)
+            _ => Some(Parking::Quiet),
+        }
     }
 }

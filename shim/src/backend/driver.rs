@@ -97,26 +97,15 @@ pub(crate) fn frees_in_order() -> bool {
 
 /// True if the driver has all functions that the graph cache needs (12.4 has).
 pub(crate) fn has_graph_calls() -> bool {
-    let Calls {
-        cuFuncGetParamInfo,
-        cuGraphAddDependencies_v2,
-        cuGraphAddKernelNode_v2,
-        cuGraphExecKernelNodeSetParams_v2,
-        cuGraphInstantiateWithFlags,
-        cuGraphKernelNodeGetParams_v2,
-        cuGraphNodeGetDependencies_v2,
-        cuThreadExchangeStreamCaptureMode,
-        ..
-    } = &CALLS;
     [
-        cuFuncGetParamInfo,
-        cuGraphAddDependencies_v2,
-        cuGraphAddKernelNode_v2,
-        cuGraphExecKernelNodeSetParams_v2,
-        cuGraphInstantiateWithFlags,
-        cuGraphKernelNodeGetParams_v2,
-        cuGraphNodeGetDependencies_v2,
-        cuThreadExchangeStreamCaptureMode,
+        &CALLS.cuFuncGetParamInfo,
+        &CALLS.cuGraphAddDependencies_v2,
+        &CALLS.cuGraphAddKernelNode_v2,
+        &CALLS.cuGraphExecKernelNodeSetParams_v2,
+        &CALLS.cuGraphInstantiateWithFlags,
+        &CALLS.cuGraphKernelNodeGetParams_v2,
+        &CALLS.cuGraphNodeGetDependencies_v2,
+        &CALLS.cuThreadExchangeStreamCaptureMode,
     ]
     .into_iter()
     .all(|slot| slot.load(Relaxed) != 0)

@@ -1,5 +1,6 @@
 //! The HIP runtime.
 
+use super::answer::{done, told};
 use super::both::{answers, exchange};
 use super::hip_runtime;
 use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD};

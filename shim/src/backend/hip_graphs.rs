@@ -5,6 +5,7 @@
 //! hipGraphExecUpdate). Statements about HIP here are what ROCm 5.2 to 6.3 do by their sources; the code was run
 //! against a simulation, and not on a device.
 
+use super::answer::{done, told};
 use super::both::thread_states;
 use super::graphs::{
     Code, Event, GraphBehaviour, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit,
@@ -46,13 +47,6 @@ static UNTOLD: AtomicBool = AtomicBool::new(false);
 /// Notes that kernel nodes may hold values that no HIP function tells, and that an update leaves unchanged.
 pub(crate) fn hip_nodes_hold_more() {
     UNTOLD.store(true, Relaxed);
-}
-
-fn done(status: Option<Status>) -> Result<(), Status> {
-    match status {
-        Some(SUCCESS) => Ok(()),
-        other => Err(other.unwrap_or(SYMBOL_NOT_FOUND)),
-    }
 }
 
 /// Returns the stream in the one form that every version takes.
@@ -247,11 +241,9 @@ impl GraphCalls for HipGraphs {
     }
 
     fn clone_of(&self, graph: Graph) -> Result<Graph, Status> {
-        let mut clone = null_mut();
         // SAFETY: rule of answers: `clone` takes the handle. Rule of the cache's handles: the graph
         // is alive.
-        done(unsafe { hip_runtime::hipGraphClone(&mut clone, graph) })?;
-        Ok(clone)
+        told(|clone| unsafe { hip_runtime::hipGraphClone(clone, graph) })
     }
 
     fn destroy_graph(&self, graph: Graph) {

@@ -148,14 +148,6 @@ impl Drop for Inside<'_> {
 /// `CUDA_ERROR_NOT_SUPPORTED`, `hipErrorNotSupported`.
 const NOT_SUPPORTED: Status = 801;
 
-/// Returns the result of a call that hands out an address.
-fn made(status: Option<Status>, addr: u64) -> Result<u64, Status> {
-    match status {
-        Some(SUCCESS) => Ok(addr),
-        status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
-    }
-}
-
 fn answer(status: Option<Status>) -> Status {
     status.unwrap_or(SYMBOL_NOT_FOUND)
 }

@@ -6,7 +6,7 @@
 //!   a capture (measured on an H200, driver 580, in all modes).
 //! * [`memory`]: calls for the pool. [`reader`]: calls for its guard. [`scan`]: the search for addresses. [`graphs`]:
 //!   calls for the graph cache, and [`source`]: the results.
-//! * [`both`]: methods that both vendors have alike.
+//! * [`both`]: methods that both vendors have alike. [`answer`]: the answer of a call, as a result.
 //!
 //! An answer may be `None`: the library lacks the function, or refused.
 //!
@@ -32,6 +32,7 @@ macro_rules! c_name {
 
 pub(crate) use c_name;
 
+mod answer;
 mod both;
 mod cuda;
 mod cuda_graphs;

@@ -12,6 +12,7 @@
 //! ([`super::memory::MemoryCalls::within`]). Only CUDA has readers: on HIP not all questions about sizes are seen, so
 //! that nothing can lie behind an allocation unnoticed.
 
+use super::answer::{done, told};
 use super::driver;
 use crate::process::own;
 use gpumem_abi::types::*;
@@ -82,13 +83,6 @@ pub(crate) struct Reader {
     pub list: Option<usize>,
 }
 
-pub(super) fn ok(status: Option<Status>) -> Result<(), Status> {
-    match status {
-        Some(SUCCESS) => Ok(()),
-        status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
-    }
-}
-
 /// Its context is gone, and its memory with it.
 impl Drop for Reader {
     fn drop(&mut self) {
@@ -106,9 +100,9 @@ impl Reader {
         // SAFETY: rule of answers: each call writes a local of the type that its row declares. What was made goes back
         // once if a later call fails.
         unsafe {
-            ok(driver::cuStreamCreate(&mut stream, STREAM_NON_BLOCKING))?;
-            let pinned = ok(driver::cuMemHostAlloc(&mut host, PINNED, MAPPED))
-                .and_then(|()| ok(driver::cuMemHostGetDevicePointer_v2(&mut room, host, 0)))
+            done(driver::cuStreamCreate(&mut stream, STREAM_NON_BLOCKING))?;
+            let pinned = done(driver::cuMemHostAlloc(&mut host, PINNED, MAPPED))
+                .and_then(|()| done(driver::cuMemHostGetDevicePointer_v2(&mut room, host, 0)))
                 // One address for both, as on every 64-bit system.
                 .and(if room == host { Ok(()) } else { Err(SYMBOL_NOT_FOUND) });
             pinned.inspect_err(|_| {
@@ -172,7 +166,7 @@ impl Reader {
     pub(crate) fn fill(&self, addr: u64, bytes: u64, value: u8) -> Result<(), Status> {
         // SAFETY: rule of the pool's memory: the range is of a block, or behind or in front of what the program has of
         // it. The stream is this reader's.
-        ok(unsafe { driver::cuMemsetD8Async(addr, value, bytes as usize, self.stream()) })
+        done(unsafe { driver::cuMemsetD8Async(addr, value, bytes as usize, self.stream()) })
     }
 
     /// As [`fill`](Self::fill), by copies of the byte given to [`Reader::new`].
@@ -184,7 +178,7 @@ impl Reader {
         (0..bytes).step_by(PATTERN).try_for_each(|at| {
             let piece = (bytes - at).min(PATTERN as u64) as usize;
             // SAFETY: rule of the pool's memory, as for `fill`. The pattern has as many bytes, and no code writes it.
-            ok(unsafe { driver::cuMemcpyHtoDAsync_v2(addr + at, pattern, piece, self.stream()) })
+            done(unsafe { driver::cuMemcpyHtoDAsync_v2(addr + at, pattern, piece, self.stream()) })
         })
     }
 
@@ -210,7 +204,9 @@ impl Reader {
         // SAFETY: `load` gave the kernel, which has these five parameters, and its module is never unloaded. It reads
         // the range, which the pool keeps until this reader has come to it, and writes an answer for each chunk,
         // for which there is room.
-        ok(unsafe { driver::cuLaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, self.stream(), params, null_mut()) })
+        done(unsafe {
+            driver::cuLaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, self.stream(), params, null_mut())
+        })
     }
 
     /// Copies memory, after everything that this reader does: [`ROOM`] bytes at most.
@@ -220,7 +216,7 @@ impl Reader {
     pub(crate) fn copy(&self, addr: u64, bytes: usize) -> Result<(), Status> {
         let bytes = bytes.min(ROOM);
         // SAFETY: the pool keeps the memory until this reader has come to it. There is room for it.
-        ok(unsafe { driver::cuMemcpyDtoHAsync_v2(self.room as Opaque, addr, bytes, self.stream()) })
+        done(unsafe { driver::cuMemcpyDtoHAsync_v2(self.room as Opaque, addr, bytes, self.stream()) })
     }
 
     /// True if all of its work is done.
@@ -231,7 +227,7 @@ impl Reader {
         // SAFETY: the stream is this reader's, and its context is held.
         match unsafe { driver::cuStreamQuery(self.stream()) } {
             Some(NOT_READY) => Ok(false),
-            status => ok(status).map(|()| true),
+            status => done(status).map(|()| true),
         }
     }
 
@@ -254,7 +250,7 @@ impl Reader {
     /// bytes lie in the room from `at` on.
     pub(super) unsafe fn copy_in(&self, to: u64, at: usize, bytes: usize) -> Result<(), Status> {
         // SAFETY: our caller vouches for both sides.
-        ok(unsafe { driver::cuMemcpyHtoDAsync_v2(to, (self.room + at) as Opaque, bytes, self.stream()) })
+        done(unsafe { driver::cuMemcpyHtoDAsync_v2(to, (self.room + at) as Opaque, bytes, self.stream()) })
     }
 
     /// Returns the copied bytes, once all is done.
@@ -270,14 +266,12 @@ impl Reader {
 /// # Errors
 /// The driver's, for example that it has no compiler for PTX.
 pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<(Opaque, Opaque), Status> {
-    let (mut module, mut function) = (null_mut(), null_mut());
     // SAFETY: rule of answers: each call writes a local of the type that its row declares. Both callers pass text that
     // ends with a NUL, and so does the name.
     unsafe {
-        ok(driver::cuModuleLoadData(&mut module, ptx.as_ptr().cast_mut().cast()))?;
-        ok(driver::cuModuleGetFunction(&mut function, module, name.as_ptr()))?;
+        let module = told(|module| driver::cuModuleLoadData(module, ptx.as_ptr().cast_mut().cast()))?;
+        told(|function| driver::cuModuleGetFunction(function, module, name.as_ptr())).map(|function| (module, function))
     }
-    Ok((module, function))
 }
 
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
@@ -289,13 +283,9 @@ const LOCAL_SIZE_BYTES: i32 = 3;
 /// # Safety
 /// The driver has just been given a launch of the kernel.
 unsafe fn function_of(kernel: Opaque) -> Opaque {
-    let mut function = null_mut();
     // SAFETY: rule of answers: `function` takes the handle. Our caller vouches for the kernel, and the call refuses one
     // that is a function already (H100, driver 580: 400).
-    match unsafe { driver::cuKernelGetFunction(&mut function, kernel) } {
-        Some(SUCCESS) => function,
-        _ => kernel,
-    }
+    told(|function| unsafe { driver::cuKernelGetFunction(function, kernel) }).unwrap_or(kernel)
 }
 
 /// Returns the bytes of local memory per thread of a kernel.
@@ -303,10 +293,9 @@ unsafe fn function_of(kernel: Opaque) -> Opaque {
 /// # Safety
 /// The driver has just been given a launch of the kernel.
 pub(crate) unsafe fn local_bytes(kernel: Opaque) -> Option<u32> {
-    let mut bytes = 0;
     // SAFETY: rule of answers: `bytes` takes the number. Our caller vouches for the kernel.
-    ok(unsafe { driver::cuFuncGetAttribute(&mut bytes, LOCAL_SIZE_BYTES, function_of(kernel)) }).ok()?;
-    u32::try_from(bytes).ok()
+    let bytes = told(|bytes| unsafe { driver::cuFuncGetAttribute(bytes, LOCAL_SIZE_BYTES, function_of(kernel)) });
+    u32::try_from(bytes.ok()?).ok()
 }
 
 /// Returns a kernel's name, if the driver tells it (12.3 does).
@@ -318,7 +307,7 @@ pub(crate) unsafe fn name_of(kernel: Opaque) -> Option<String> {
     // SAFETY: rule of answers: `name` takes a text that the driver keeps for as long as the kernel is loaded. Our
     // caller vouches for the kernel.
     unsafe {
-        ok(driver::cuFuncGetName(from_mut(&mut name), function_of(kernel))).ok()?;
+        done(driver::cuFuncGetName(from_mut(&mut name), function_of(kernel))).ok()?;
         let name = name.as_ref().map(from_ref)?;
         Some(CStr::from_ptr(name).to_string_lossy().into_owned())
     }

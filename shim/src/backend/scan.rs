@@ -1,8 +1,9 @@
 //! Finds words of device memory that may be addresses of live allocations, with the kernel of `kernels/scan.cu` on the
 //! stream of a [`Reader`].
 
+use super::answer::done;
 use super::driver;
-use super::reader::{ROOM, Reader, load_kernel, ok};
+use super::reader::{ROOM, Reader, load_kernel};
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 use std::ptr::{from_mut, from_ref, null_mut};
@@ -86,7 +87,7 @@ pub(crate) fn load() -> Result<Kernel, Status> {
     let (mut lists, mut bytes) = (0, 0);
     // SAFETY: rule of answers: both are locals of the types that the row declares. The driver has just given the
     // module.
-    unsafe { ok(driver::cuModuleGetGlobal_v2(&mut lists, &mut bytes, module, c"gpumem_scan_ranges".as_ptr()))? };
+    unsafe { done(driver::cuModuleGetGlobal_v2(&mut lists, &mut bytes, module, c"gpumem_scan_ranges".as_ptr()))? };
     let is_as_large = bytes as u64 == LIST_BYTES;
     if is_as_large { Ok(Kernel { function: function as usize, lists }) } else { Err(SYMBOL_NOT_FOUND) }
 }
@@ -120,24 +121,11 @@ pub(crate) fn scan(reader: &mut Reader, kernel: &Kernel, ranges: &[Range], wante
     ];
     let tiles = ranges.iter().map(|&[_, words]| words.div_ceil(TILE)).max().unwrap_or(0).max(1) as c_uint;
     let (function, params) = (kernel.function as Opaque, params.as_mut_ptr());
+    let (rows, stream) = (count.max(1) as c_uint, reader.stream());
     // SAFETY: the kernel has these six parameters, the last of which is a `Wanted`, and its module is never unloaded.
     // It reads the list and its pieces, which the pool keeps until this reader has come to them, and the word of
     // `cancel`, and writes answers, for which it is told how much room there is.
-    ok(unsafe {
-        driver::cuLaunchKernel(
-            function,
-            tiles,
-            count.max(1) as c_uint,
-            1,
-            THREADS,
-            1,
-            1,
-            0,
-            reader.stream(),
-            params,
-            null_mut(),
-        )
-    })
+    done(unsafe { driver::cuLaunchKernel(function, tiles, rows, 1, THREADS, 1, 1, 0, stream, params, null_mut()) })
 }
 
 /// Returns the passing words, once all is done. `None`: there were more, or it was cancelled.

@@ -10,11 +10,11 @@
 
 use super::layout::LaunchConfig;
 use super::shape::attribute;
+use crate::backend::answer::told;
 use crate::backend::driver;
 use crate::process::wiped::{Place, Word};
-use gpumem_abi::types::{Graph, GraphNode, Opaque, SUCCESS, Stream};
+use gpumem_abi::types::{Graph, GraphNode, Opaque, Stream};
 use rustc_hash::FxHashSet;
-use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
@@ -157,11 +157,9 @@ fn take_capture(stream: Stream) -> Option<u64> {
 
 /// Returns the graph that a node is in; `None` if the driver does not tell (13.1 does).
 fn graph_of(node: GraphNode) -> Option<Graph> {
-    let mut graph = null_mut();
     // SAFETY: rule of answers: `graph` takes the handle. Rule of the program's handles: the program
     // has just used the node in its call.
-    let status = unsafe { driver::cuGraphNodeGetContainingGraph(node, &mut graph) };
-    (status == Some(SUCCESS)).then_some(graph)
+    told(|graph| unsafe { driver::cuGraphNodeGetContainingGraph(node, graph) }).ok()
 }
 
 /// Notes that a node was given an unknown attribute. Returns true if its graph is known and now marked.
@@ -193,10 +191,9 @@ pub(crate) fn is_known_of_functions(id: i32) -> bool {
 /// The function is the program's and alive.
 pub(crate) unsafe fn unknown_in_function(function: Opaque) {
     mark(function as usize);
-    let mut of_kernel = null_mut();
     // SAFETY: rule of answers: `of_kernel` takes the handle. Our caller vouches that the function
     // is alive, and the driver refuses one that is no kernel.
-    if unsafe { driver::cuKernelGetFunction(&mut of_kernel, function) } == Some(SUCCESS) {
+    if let Ok(of_kernel) = told(|of_kernel| unsafe { driver::cuKernelGetFunction(of_kernel, function) }) {
         mark(of_kernel as usize);
     }
 }

@@ -4,6 +4,7 @@ use super::functions::{Function, Functions, INVALID};
 use super::layout::*;
 use super::read::kernel_parts;
 use super::shape::{Node, PACKED, Set, Shape, attribute};
+use crate::backend::answer::{done, told};
 use crate::backend::driver;
 use crate::backend::graphs::{Nodes, SetCount, StreamArg};
 use crate::backend::source::Records;
@@ -12,16 +13,6 @@ use gpumem_wire::kinds::NodeKind;
 use std::ptr::{from_ref, null_mut};
 use std::sync::Arc;
 use zerocopy::FromBytes;
-
-/// The driver lacks the function.
-const MISSING: Status = 500;
-
-fn ok(status: Option<Status>) -> Result<(), Status> {
-    match status {
-        Some(SUCCESS) => Ok(()),
-        other => Err(other.unwrap_or(MISSING)),
-    }
-}
 
 /// The functions that a graph's kernels call. Neighbouring nodes often call the same one.
 struct Called<'a> {
@@ -108,7 +99,7 @@ pub(super) fn set(
             if exec.is_none() && context_of(kind, record) != context_of(kind, before.get(index)) {
                 return Err(INVALID);
             }
-            ok(Some(set_node(&mut called, exec, node, NodeKind::from_u8(kind).unwrap_or(NodeKind::Other), record)))?;
+            done(Some(set_node(&mut called, exec, node, NodeKind::from_u8(kind).unwrap_or(NodeKind::Other), record)))?;
             given.nodes += 1;
             let kernel = kind == NodeKind::Kernel as u8;
             given.reshaped += u64::from(kernel && shape_of(record) != shape_of(before.get(index)));
@@ -181,9 +172,8 @@ pub(super) fn build(
     records: &Records,
     exact: bool,
 ) -> Result<(Graph, Vec<GraphNode>), Status> {
-    let mut graph = null_mut();
     // SAFETY: rule of answers: `graph` takes the handle.
-    ok(unsafe { driver::cuGraphCreate(&mut graph, 0) })?;
+    let graph = told(|graph| unsafe { driver::cuGraphCreate(graph, 0) })?;
     match fill(functions, graph, shape, records, exact) {
         Ok(nodes) => Ok((graph, nodes)),
         Err(status) => {
@@ -236,7 +226,7 @@ fn fill(
                 _ => None,
             }
         };
-        ok(status.flatten().or(Some(INVALID)))?;
+        done(status.flatten().or(Some(INVALID)))?;
         if entry.kind == NodeKind::Kernel {
             let set = shape.sets.get(usize::from(entry.set)).ok_or(INVALID)?;
             // A new node's default attributes are asked for once.
@@ -254,7 +244,7 @@ fn fill(
         let mut data: Vec<u64> = edges.iter().map(|edge| edge.data).collect();
         // SAFETY: `from`, `to` and `data` have one length, which is passed. Their nodes were just
         // added to `graph`, and the driver's edge data has 8 bytes.
-        ok(unsafe {
+        done(unsafe {
             driver::cuGraphAddDependencies_v2(graph, from.as_ptr(), to.as_ptr(), data.as_mut_ptr().cast(), from.len())
         })?;
     }
@@ -265,12 +255,10 @@ fn fill(
 fn attributes_of(node: GraphNode, set: &Set) -> Set {
     let mut plain = Set::new();
     for &(id, _) in set {
-        let mut value = AttributeValue::default();
         // SAFETY: rule of answers: `value` has the 64 bytes of a launch attribute. `node` is a
         // kernel node of the graph that is being built.
-        if unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(&mut value)) } == Some(SUCCESS) {
-            plain.push((id, value));
-        }
+        let value = told(|value| unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(value)) });
+        plain.extend(value.map(|value: AttributeValue| (id, value)));
     }
     plain
 }
@@ -291,7 +279,7 @@ fn give_attributes(node: GraphNode, set: &Set, plain: &Set, skipped: Option<u32>
         let mut value = *value;
         // SAFETY: `value` is a local with the 64 bytes of a launch attribute. `node` is a kernel
         // node of the graph that is being built.
-        ok(unsafe { driver::cuGraphKernelNodeSetAttribute(node, *id as i32, opaque(&mut value)) })?;
+        done(unsafe { driver::cuGraphKernelNodeSetAttribute(node, *id as i32, opaque(&mut value)) })?;
     }
     Ok(())
 }
@@ -316,13 +304,6 @@ pub(super) fn run(functions: &Functions, shape: &Shape, records: &Records, disab
         }
     }
     SUCCESS
-}
-
-/// Calls the legacy or the per-thread form of a function, like the program's own call.
-macro_rules! on {
-    ($to:ident, $legacy:ident / $twin:ident($($arg:expr),*)) => {
-        if $to.per_thread { driver::$twin($($arg),*) } else { driver::$legacy($($arg),*) }
-    };
 }
 
 fn run_node(called: &mut Called, kind: NodeKind, set: Option<&Set>, record: &[u8], to: StreamArg) -> Status {

@@ -1,10 +1,9 @@
 //! Numbers for contexts. A default stream's handle is the same in all contexts, but each context has its own stream of
 //! that handle.
 
+use crate::backend::answer::told;
 use crate::backend::driver;
 use crate::backend::graphs::StreamArg;
-use gpumem_abi::types::*;
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// `CU_STREAM_PER_THREAD`, the last of the special handles.
@@ -33,10 +32,9 @@ fn number_of(context: u64) -> u32 {
 
 /// Returns the number of the current context; 0 for none.
 fn current() -> u32 {
-    let mut context = null_mut();
     // SAFETY: rule of answers: `context` takes the handle.
-    match unsafe { driver::cuCtxGetCurrent(&mut context) } {
-        Some(SUCCESS) if !context.is_null() => number_of(context as u64),
+    match told(|context| unsafe { driver::cuCtxGetCurrent(context) }) {
+        Ok(context) if !context.is_null() => number_of(context as u64),
         _ => 0,
     }
 }

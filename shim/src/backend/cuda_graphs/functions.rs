@@ -3,9 +3,9 @@
 //! A function's address may come back when its module is unloaded and loaded again (JITs do that). So each load is a
 //! *generation*, which is part of every record that names the function.
 
-use crate::backend::cuda;
-use crate::backend::driver;
+use crate::backend::answer::told;
 use crate::backend::graphs::{Code, Visit};
+use crate::backend::{cuda, driver};
 use crate::process::map::{self, Map};
 use gpumem_abi::types::*;
 use rustc_hash::FxHashMap;
@@ -55,10 +55,6 @@ impl Default for Functions {
     fn default() -> Self {
         Self { map: map::new(), going: map::new(), generations: AtomicU32::new(0) }
     }
-}
-
-fn ok(status: Option<Status>) -> Option<()> {
-    (status == Some(SUCCESS)).then_some(())
 }
 
 /// Returns offset and bytes of each parameter of a live function, or of a kernel if the function is NULL; `None` if the
@@ -113,27 +109,25 @@ impl Functions {
         let (function, kernel) = (function as Opaque, kernel as Opaque);
         let params = params_of(function, kernel)?;
         let bytes = params.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
-        let mut context = null_mut();
         // SAFETY: rule of answers: `context` takes the handle.
-        ok(unsafe { driver::cuCtxGetCurrent(&mut context) })?;
+        let context = told(|context| unsafe { driver::cuCtxGetCurrent(context) }).ok()?;
         let mut traits = 0_u32;
         let (mut module, mut library): (Opaque, Opaque) = (null_mut(), null_mut());
         // SAFETY: rule of answers: each call writes a local of the type that its row declares.
         // Function and kernel are those of a node of a live graph, so they are alive.
         unsafe {
-            let mut plain = function;
-            if plain.is_null() {
-                ok(driver::cuKernelGetFunction(&mut plain, kernel))?;
-            }
+            let plain = match function.is_null() {
+                true => told(|plain| driver::cuKernelGetFunction(plain, kernel)).ok()?,
+                false => function,
+            };
             // If the module is unknown, the function is forgotten whenever any code is unloaded.
             let _ = driver::cuFuncGetModule(&mut module, plain);
             if !kernel.is_null() {
                 let _ = driver::cuKernelGetLibrary(&mut library, kernel);
             }
             for attribute in TRAITS {
-                let mut value = 0;
                 // Drivers that do not know an attribute have no such kernels.
-                let _ = driver::cuFuncGetAttribute(&mut value, attribute, plain);
+                let value = told(|value| driver::cuFuncGetAttribute(value, attribute, plain)).unwrap_or(0);
                 traits = (traits << 8) | (value as u32 & 0xff);
             }
         }
@@ -206,18 +200,14 @@ fn module_in(context: u64, library: Opaque, visit: Visit<'_>) -> Option<Result<u
     let mut said = None;
     // The program's own call is another one, so its other threads may end the context.
     visit(context, &mut || {
-        let mut module = null_mut();
         let entered = cuda::enter(context);
         // SAFETY: rule of answers: `module` takes the handle. The program unloads `library` with
         // the call that this thread is in, and the driver has not begun yet.
-        let status = unsafe { driver::cuLibraryGetModule(&mut module, library) };
+        let module = told(|module| unsafe { driver::cuLibraryGetModule(module, library) });
         if entered {
             cuda::leave();
         }
-        said = Some(match status {
-            Some(SUCCESS) => Ok(module as u64),
-            status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
-        });
+        said = Some(module.map(|module| module as u64));
     });
     said
 }

@@ -1,6 +1,13 @@
 //! CUDA graphs for the graph cache: reads a graph into a shape and a record for each node, and builds it from them
 //! again.
 
+/// Calls the legacy or the per-thread form of a function, like the program's own call.
+macro_rules! on {
+    ($to:ident, $legacy:ident / $twin:ident($($arg:expr),*)) => {
+        if $to.per_thread { driver::$twin($($arg),*) } else { driver::$legacy($($arg),*) }
+    };
+}
+
 pub(crate) mod attributes_set;
 mod build;
 mod contexts;
@@ -13,10 +20,10 @@ mod setters;
 mod shape;
 
 use super::both::thread_states;
-use super::cuda;
 use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
-use crate::backend::driver;
+use crate::backend::answer::{done, told};
 use crate::backend::source::Records;
+use crate::backend::{cuda, driver};
 pub(super) use contexts::named;
 
 use contexts::is_here;
@@ -24,7 +31,6 @@ use functions::Functions;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use shape::Shape;
-use std::ptr::null_mut;
 
 /// The driver, and its facts about kernels.
 #[derive(Default)]
@@ -34,13 +40,6 @@ pub(super) struct CudaGraphs {
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
-
-fn done(status: Option<Status>) -> Result<(), Status> {
-    match status {
-        Some(SUCCESS) => Ok(()),
-        other => Err(other.unwrap_or(SYMBOL_NOT_FOUND)),
-    }
-}
 
 impl GraphCalls for CudaGraphs {
     thread_states!(cuda);
@@ -73,11 +72,9 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn clone_of(&self, graph: Graph) -> Result<Graph, Status> {
-        let mut clone = null_mut();
         // SAFETY: rule of answers: `clone` takes the handle. Rule of the cache's handles: the graph
         // is alive.
-        done(unsafe { driver::cuGraphClone(&mut clone, graph) })?;
-        Ok(clone)
+        told(|clone| unsafe { driver::cuGraphClone(clone, graph) })
     }
 
     fn destroy_graph(&self, graph: Graph) {
@@ -93,11 +90,9 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn child_graph(&self, node: GraphNode) -> Option<Graph> {
-        let mut graph = null_mut();
         // SAFETY: rule of answers: `graph` takes the handle. Rule of the cache's handles: the node
         // is alive. The driver refuses a node of another kind.
-        done(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut graph) }).ok()?;
-        Some(graph)
+        told(|graph| unsafe { driver::cuGraphChildGraphNodeGetGraph(node, graph) }).ok()
     }
 
     fn build(&self, shape: &[u8], records: &Records, exact: bool) -> Result<(Graph, Vec<GraphNode>), Status> {
@@ -114,11 +109,9 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status> {
-        let mut exec = null_mut();
         // SAFETY: rule of answers: `exec` takes the handle. Rule of the cache's handles: the graph
         // is alive.
-        done(unsafe { driver::cuGraphInstantiateWithFlags(&mut exec, graph, flags) })?;
-        Ok(exec)
+        told(|exec| unsafe { driver::cuGraphInstantiateWithFlags(exec, graph, flags) })
     }
 
     fn destroy_exec(&self, exec: GraphExec) {
@@ -130,13 +123,7 @@ impl GraphCalls for CudaGraphs {
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status {
         // SAFETY: rule of the cache's handles: the exec is alive. Rule of the program's handles: so
         // is the stream.
-        let status = unsafe {
-            match to.per_thread {
-                true => driver::cuGraphUpload_ptsz(exec, to.stream),
-                false => driver::cuGraphUpload(exec, to.stream),
-            }
-        };
-        status.unwrap_or(SYMBOL_NOT_FOUND)
+        unsafe { on!(to, cuGraphUpload / cuGraphUpload_ptsz(exec, to.stream)) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
     fn set(
@@ -174,17 +161,9 @@ impl GraphCalls for CudaGraphs {
         unsafe {
             let event = match event {
                 Some(event) => event as Opaque,
-                None => {
-                    let mut event = null_mut();
-                    done(driver::cuEventCreate(&mut event, NO_TIMING)).ok()?;
-                    event
-                }
+                None => told(|event| driver::cuEventCreate(event, NO_TIMING)).ok()?,
             };
-            let recorded = match to.per_thread {
-                true => driver::cuEventRecord_ptsz(event, to.stream),
-                false => driver::cuEventRecord(event, to.stream),
-            };
-            if done(recorded).is_err() {
+            if done(on!(to, cuEventRecord / cuEventRecord_ptsz(event, to.stream))).is_err() {
                 let _ = driver::cuEventDestroy_v2(event);
                 return None;
             }
@@ -201,13 +180,7 @@ impl GraphCalls for CudaGraphs {
         let event = event as Opaque;
         // SAFETY: rule of the cache's handles: the event belongs to the cache. Rule of the program's handles: the
         // stream is alive.
-        let status = unsafe {
-            match to.per_thread {
-                true => driver::cuStreamWaitEvent_ptsz(to.stream, event, 0),
-                false => driver::cuStreamWaitEvent(to.stream, event, 0),
-            }
-        };
-        status.unwrap_or(SYMBOL_NOT_FOUND)
+        unsafe { on!(to, cuStreamWaitEvent / cuStreamWaitEvent_ptsz(to.stream, event, 0)) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
     fn drop_event(&self, event: Event) {
@@ -217,16 +190,10 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn captures(&self, to: StreamArg) -> bool {
-        let mut state = 0;
         // SAFETY: rule of answers: `state` takes the number. Rule of the program's handles: the
         // stream is alive.
-        let status = unsafe {
-            match to.per_thread {
-                true => driver::cuStreamIsCapturing_ptsz(to.stream, &mut state),
-                false => driver::cuStreamIsCapturing(to.stream, &mut state),
-            }
-        };
-        status != Some(SUCCESS) || state != 0
+        let state = told(|state| unsafe { on!(to, cuStreamIsCapturing / cuStreamIsCapturing_ptsz(to.stream, state)) });
+        state != Ok(0)
     }
 
     fn waits_for_legacy(&self, stream: StreamArg) -> bool {
@@ -237,13 +204,7 @@ impl GraphCalls for CudaGraphs {
     fn query(&self, stream: StreamArg) -> Status {
         // SAFETY: our caller has made sure that the stream does not end meanwhile and that no
         // capture meets the query.
-        let status = unsafe {
-            match stream.per_thread {
-                true => driver::cuStreamQuery_ptsz(stream.stream),
-                false => driver::cuStreamQuery(stream.stream),
-            }
-        };
-        status.unwrap_or(SYMBOL_NOT_FOUND)
+        unsafe { on!(stream, cuStreamQuery / cuStreamQuery_ptsz(stream.stream)) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
     fn idle(&self, stream: StreamArg) -> bool {
@@ -251,11 +212,10 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn trim(&self) {
-        let mut device = 0;
         // SAFETY: rule of answers: `device` takes the ordinal. cuDeviceGraphMemTrim takes that
         // number, and gives back only what no graph uses.
         unsafe {
-            if driver::cuCtxGetDevice(&mut device) == Some(SUCCESS) {
+            if let Ok(device) = told(|device| driver::cuCtxGetDevice(device)) {
                 let _ = driver::cuDeviceGraphMemTrim(device);
             }
         }

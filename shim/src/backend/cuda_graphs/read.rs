@@ -6,6 +6,7 @@ use super::functions::{Function, Functions, MAX_PARAM_BYTES};
 use super::layout::*;
 use super::places::{tag_of_copy, tag_of_memset};
 use super::shape::{Node, PACKED, Set, Shape, attribute};
+use crate::backend::answer::told;
 use crate::backend::driver;
 use crate::backend::graphs::{Read, Reading};
 use crate::backend::green;
@@ -16,7 +17,7 @@ use rustc_hash::FxHashMap;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Maximum depth of nested child graphs.
 const MAX_DEPTH: u32 = 16;
@@ -30,16 +31,13 @@ pub(super) fn read(
 ) -> Result<Read, Pinned> {
     reading.clear();
     shape.clear();
-    let mut context = null_mut();
     // SAFETY: rule of answers: `context` takes the handle.
-    ok(unsafe { driver::cuCtxGetCurrent(&mut context) })?;
-    shape.context = context as u64;
+    shape.context = answer(|context| unsafe { driver::cuCtxGetCurrent(context) })? as u64;
     if green::is_one(shape.context) {
         return Err(Pinned::Contexts);
     }
-    let mut device = 0;
     // SAFETY: rule of answers: `device` takes the ordinal.
-    ok(unsafe { driver::cuCtxGetDevice(&mut device) })?;
+    let device = answer(|device| unsafe { driver::cuCtxGetDevice(device) })?;
     if attributes_set::has_unknown(graph as usize) {
         return Err(Pinned::UnknownAttribute);
     }
@@ -65,10 +63,10 @@ pub(super) fn read(
                 reading.records.push(|bytes| bytes.extend_from_slice(record.as_bytes()));
             }
             NodeKind::Host => {
-                let mut params = HostParams::default();
                 // SAFETY: rule of answers: `params` takes the struct. The node is a host node of a
                 // live graph.
-                ok(unsafe { driver::cuGraphHostNodeGetParams(node, opaque(&mut params)) })?;
+                let params: HostParams =
+                    answer(|params| unsafe { driver::cuGraphHostNodeGetParams(node, opaque(params)) })?;
                 reading.records.push(|bytes| bytes.extend_from_slice(params.as_bytes()));
             }
             NodeKind::Empty => reading.records.push(|_| {}),
@@ -85,6 +83,12 @@ pub(super) fn read(
     edges(reading, shape)?;
     shape.write(&mut reading.shape);
     Ok(whole)
+}
+
+/// Returns what a call that reads a graph writes to its out-parameter.
+#[inline(always)]
+fn answer<T: FromZeros>(call: impl FnOnce(&mut T) -> Option<Status>) -> Result<T, Pinned> {
+    told(call).map_err(|_| Pinned::Parameters)
 }
 
 fn pinned_by(kind: NodeKind) -> Pinned {
@@ -104,19 +108,15 @@ fn pinned_by(kind: NodeKind) -> Pinned {
 }
 
 fn copy_params(node: GraphNode) -> Result<CopyParams, Pinned> {
-    let mut params = CopyParams::default();
     // SAFETY: rule of answers: `params` takes the struct. Our caller found that the node is a copy
     // node of a live graph.
-    ok(unsafe { driver::cuGraphMemcpyNodeGetParams(node, opaque(&mut params)) })?;
-    Ok(params)
+    answer(|params| unsafe { driver::cuGraphMemcpyNodeGetParams(node, opaque(params)) })
 }
 
 fn memset_params(node: GraphNode) -> Result<SetParams, Pinned> {
-    let mut params = SetParams::default();
     // SAFETY: rule of answers: `params` takes the struct. Our caller found that the node is a
     // memset node of a live graph.
-    ok(unsafe { driver::cuGraphMemsetNodeGetParams(node, opaque(&mut params)) })?;
-    Ok(params)
+    answer(|params| unsafe { driver::cuGraphMemsetNodeGetParams(node, opaque(params)) })
 }
 
 /// Returns the handles of a graph's nodes.
@@ -138,9 +138,8 @@ pub(super) fn nodes_of(graph: Graph, nodes: &mut Vec<GraphNode>) -> Result<(), P
 
 /// Returns a node's kind. `unknown` gets a text for the user if the kind is unknown.
 fn kind_of(node: GraphNode, unknown: &mut String) -> Result<NodeKind, Pinned> {
-    let mut kind = 0;
     // SAFETY: rule of answers: `kind` takes the number. The node is one of a live graph.
-    ok(unsafe { driver::cuGraphNodeGetType(node, &mut kind) })?;
+    let kind = answer(|kind| unsafe { driver::cuGraphNodeGetType(node, kind) })?;
     let known = u8::try_from(kind).ok().and_then(NodeKind::from_u8).filter(|kind| *kind != NodeKind::Other);
     known.ok_or_else(|| {
         *unknown = format!("nodes of kind {kind}");
@@ -326,10 +325,9 @@ fn child(
     depth: u32,
     (counts, unknown): (&mut [u32; 16], &mut String),
 ) -> Result<(), Pinned> {
-    let mut graph = null_mut();
     // SAFETY: rule of answers: `graph` takes the handle. Our caller found that the node is a child
     // graph node of a live graph.
-    ok(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut graph) })?;
+    let graph = answer(|graph| unsafe { driver::cuGraphChildGraphNodeGetGraph(node, graph) })?;
     if depth == MAX_DEPTH {
         return Err(Pinned::UnknownNode);
     }

@@ -5,9 +5,9 @@ use super::layout::*;
 use super::places::{tag_of_copy, tag_of_memset};
 use super::read::{kernel_parts, kernel_record};
 use super::shape::PACKED;
+use crate::backend::answer::told;
 use crate::backend::driver;
 use crate::backend::graphs::Setter;
-use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -66,11 +66,11 @@ pub(super) unsafe fn is_packed(params: Setter) -> bool {
 /// True if a node of this kind and tag can hold a record. It can if the record changes only what an exec can change, as
 /// far as the driver checks a setter's parameters.
 pub(super) fn takes(functions: &Functions, tag: u64, kind: NodeKind, record: &[u8]) -> bool {
-    let mut device = 0;
     // SAFETY: rule of answers: `device` takes the ordinal.
-    let here = unsafe { driver::cuCtxGetDevice(&mut device) } == Some(SUCCESS);
+    let device = told(|device| unsafe { driver::cuCtxGetDevice(device) });
     // With this bit, a setter can change nothing of copies and memsets.
-    let free = here && tag & 1 == 0;
+    let free = device.is_ok() && tag & 1 == 0;
+    let device = device.unwrap_or(0);
     match kind {
         NodeKind::Kernel => kernel_parts(record).is_some_and(|(head, _)| {
             let known = functions.known(head.function, head.kernel);

@@ -1,13 +1,13 @@
 //! The memory of CUDA.
 
-use super::{Event, GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, ReleaseStream, answer, made};
+use super::{Event, GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, ReleaseStream, answer};
+use crate::backend::answer::told;
 use crate::backend::both::thread_states;
 use crate::backend::driver::{self, Function};
 use crate::backend::{Backend, cuda};
 use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
 use std::ffi::c_int;
-use std::ptr::null_mut;
 
 const NO_TIMING: u32 = 2;
 /// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`: needed for frees in stream order.
@@ -21,13 +21,10 @@ const CUDA_CONCURRENT: c_int = 89;
 /// The driver's.
 fn has_pools(device: Device) -> Result<bool, Status> {
     let _uncancelled = Uncancelled::new();
-    let mut pools = 0;
-    if driver::frees_in_order() {
-        // SAFETY: rule of answers: the call writes a local of the type that its row declares. The driver checks the
-        // device.
-        made(unsafe { driver::cuDeviceGetAttribute(&mut pools, CUDA_POOLS, device) }, 0)?;
-    }
-    Ok(pools != 0)
+    // SAFETY: rule of answers: the call writes a local of the type that its row declares. The driver checks the
+    // device.
+    let pools = || told(|pools| unsafe { driver::cuDeviceGetAttribute(pools, CUDA_POOLS, device) });
+    Ok(driver::frees_in_order() && pools()? != 0)
 }
 
 pub(super) struct Cuda;
@@ -50,10 +47,8 @@ impl MemoryCalls for Cuda {
         if real == 0 {
             return Err(SYMBOL_NOT_FOUND);
         }
-        let mut addr = 0;
         // SAFETY: the slot holds cuMemAlloc_v2, which has this type. Rule of answers: `addr` takes the address.
-        let status = unsafe { std::mem::transmute::<usize, MemAlloc>(real)(&mut addr, bytes) };
-        made(Some(status), addr)
+        told(|addr| Some(unsafe { std::mem::transmute::<usize, MemAlloc>(real)(addr, bytes) }))
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -68,10 +63,7 @@ impl MemoryCalls for Cuda {
         if !has_pools(device)? {
             return Ok(None);
         }
-        let mut stream = null_mut();
-        // SAFETY: rule of answers: the call writes a local of the type that its row declares.
-        made(unsafe { driver::cuStreamCreate(&mut stream, STREAM_NON_BLOCKING) }, 0)?;
-        Ok(Some(stream as ReleaseStream))
+        self.fill_stream().map(|stream| stream.map(|stream| stream as ReleaseStream))
     }
 
     fn end_release_stream(&self, stream: ReleaseStream) {
@@ -91,25 +83,22 @@ impl MemoryCalls for Cuda {
     }
 
     fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
-        let (mut concurrent, mut addr) = (0, 0);
         // SAFETY: rule of answers: each call writes a local of the type that its row declares. The
         // driver checks the device.
         unsafe {
-            let known = driver::cuDeviceGetAttribute(&mut concurrent, CUDA_CONCURRENT, device) == Some(SUCCESS);
-            if !known || concurrent == 0 {
-                return Err(NOT_SUPPORTED);
+            match told(|concurrent| driver::cuDeviceGetAttribute(concurrent, CUDA_CONCURRENT, device)) {
+                Ok(1..) => told(|addr| driver::cuMemAllocManaged(addr, bytes, GLOBAL)),
+                _ => Err(NOT_SUPPORTED),
             }
-            made(driver::cuMemAllocManaged(&mut addr, bytes, GLOBAL), addr)
         }
     }
 
     fn host(&self, bytes: usize) -> Result<u64, Status> {
-        let (mut host, mut addr) = (0, 0);
         // SAFETY: rule of answers: each call writes a local of the type that its row declares.
         // `host` is what the first call gave, and goes back once if the second fails.
         unsafe {
-            let host = made(driver::cuMemHostAlloc(&mut host, bytes, MAPPED), 0).map(|_| host)?;
-            made(driver::cuMemHostGetDevicePointer_v2(&mut addr, host, 0), 0).inspect_err(|_| {
+            let host = told(|host| driver::cuMemHostAlloc(host, bytes, MAPPED))?;
+            let addr = told(|addr| driver::cuMemHostGetDevicePointer_v2(addr, host, 0)).inspect_err(|_| {
                 let _ = driver::cuMemFreeHost(host);
             })?;
             // One address for both, as on every 64-bit system; otherwise it could not be freed by it.
@@ -129,10 +118,8 @@ impl MemoryCalls for Cuda {
     }
 
     fn fill_stream(&self) -> Result<Option<Stream>, Status> {
-        let mut stream = null_mut();
         // SAFETY: rule of answers: the call writes a local of the type that its row declares.
-        made(unsafe { driver::cuStreamCreate(&mut stream, STREAM_NON_BLOCKING) }, 0)?;
-        Ok(Some(stream))
+        told(|stream| unsafe { driver::cuStreamCreate(stream, STREAM_NON_BLOCKING) }).map(Some)
     }
 
     fn fill_on(&self, addr: u64, byte: u8, bytes: usize, stream: Stream) -> Status {
@@ -157,11 +144,7 @@ impl MemoryCalls for Cuda {
         unsafe {
             let event = match event {
                 Some(event) => event as Opaque,
-                None => {
-                    let mut event = null_mut();
-                    made(driver::cuEventCreate(&mut event, NO_TIMING), 0).ok()?;
-                    event
-                }
+                None => told(|event| driver::cuEventCreate(event, NO_TIMING)).ok()?,
             };
             if driver::cuCtxRecordEvent(context as Context, event) != Some(SUCCESS) {
                 let _ = driver::cuEventDestroy_v2(event);

@@ -1,6 +1,7 @@
 //! The memory of HIP.
 
-use super::{GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, answer, made};
+use super::{GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, answer};
+use crate::backend::answer::told;
 use crate::backend::both::thread_states;
 use crate::backend::{hip, hip_runtime};
 use gpumem_abi::types::*;
@@ -34,25 +35,22 @@ impl MemoryCalls for Hip {
 
     /// Without XNACK managed memory is not moved, and memory that does not fit fails on first touch.
     fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
-        let (mut concurrent, mut addr) = (0, 0);
         // SAFETY: rule of answers: each call writes a local of the type that its row declares. HIP
         // checks the device.
         unsafe {
-            let known = hip_runtime::hipDeviceGetAttribute(&mut concurrent, HIP_CONCURRENT, device) == Some(SUCCESS);
-            if !known || concurrent == 0 || !xnack() {
-                return Err(NOT_SUPPORTED);
+            match told(|concurrent| hip_runtime::hipDeviceGetAttribute(concurrent, HIP_CONCURRENT, device)) {
+                Ok(1..) if xnack() => told(|addr| hip_runtime::hipMallocManaged(addr, bytes, GLOBAL)),
+                _ => Err(NOT_SUPPORTED),
             }
-            made(hip_runtime::hipMallocManaged(&mut addr, bytes, GLOBAL), addr)
         }
     }
 
     fn host(&self, bytes: usize) -> Result<u64, Status> {
-        let (mut host, mut addr) = (0, 0);
         // SAFETY: rule of answers: each call writes a local of the type that its row declares.
         // `host` is what the first call gave, and goes back once if the second fails.
         unsafe {
-            let host = made(hip_runtime::hipHostMalloc(&mut host, bytes, MAPPED), 0).map(|_| host)?;
-            made(hip_runtime::hipHostGetDevicePointer(&mut addr, host, 0), 0).inspect_err(|_| {
+            let host = told(|host| hip_runtime::hipHostMalloc(host, bytes, MAPPED))?;
+            let addr = told(|addr| hip_runtime::hipHostGetDevicePointer(addr, host, 0)).inspect_err(|_| {
                 let _ = hip_runtime::hipHostFree(host);
             })?;
             if addr == host { Ok(addr) } else { Err(NOT_SUPPORTED) }
