@@ -3,7 +3,7 @@
 
 use crate::backend::c_name;
 use crate::backend::providers::{LastCaller, Providers};
-use crate::call::{self, Call};
+use crate::call::{self, Arguments, Call, Real};
 use crate::gate;
 use crate::hooks::runtime_memory;
 use crate::process::regs::Regs;
@@ -32,33 +32,30 @@ macro_rules! runtime_exports {
                 #[unsafe(no_mangle)]
                 #[allow(non_snake_case)]
                 pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
-                    type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let regs = Regs::of_caller();
-                    let words = [$($arg.word()),*];
+                    let args = ($($arg,)*);
+                    let words = args.words();
                     // SAFETY: `words` are the arguments of the program's call of this function, so
                     // the first of cudaMalloc's is its out-parameter.
                     if unsafe { serve_fast(Function::$name, regs, &words) } {
                         return SUCCESS;
                     }
-                    let real = real(regs.pc as usize, Function::$name as usize);
-                    if real == 0 {
+                    let address = real(regs.pc as usize, Function::$name as usize);
+                    if address == 0 {
                         return SYMBOL_NOT_FOUND;
                     }
                     // SAFETY: the address is that of a runtime's function of this name, and the row
-                    // declares the signature that it has in every version.
-                    let real = unsafe { std::mem::transmute::<usize, Real>(real) };
+                    // declares the signature that it has in every version. This is the program's
+                    // call of it.
+                    let real = unsafe { Real::new(address, args) };
                     if gate::disabled() {
-                        // SAFETY: the program's call: the function that it named gets its arguments
-                        // as they came.
-                        return unsafe { real($($arg),*) };
+                        return real.call();
                     }
                     gate::door(Door::RuntimeExport);
                     let anchor = call::anchor(Call::new(Vendor::Cuda, regs));
-                    // SAFETY: the program's call: the function that it named gets its arguments as
-                    // they came.
-                    let status = unsafe { real($($arg),*) };
+                    let status = real.call();
                     if matches!(Function::$name, Function::cudaMalloc) && status == SUCCESS {
-                        runtime_memory::came_through(real as usize);
+                        runtime_memory::came_through(address);
                     }
                     if status == SUCCESS && anchor.saw_nothing() {
                         // SAFETY: `words` are the arguments of this call, and it has succeeded.
@@ -80,48 +77,12 @@ thread_local! {
     static LAST: LastCaller<N> = const { Cell::new(None) };
 }
 
-/// An argument as a number; 0 for structs.
-trait Word {
-    fn word(&self) -> usize;
-}
-
-macro_rules! words {
-    ($($ty:ty => $word:expr;)*) => { $(
-        impl Word for $ty {
-            fn word(&self) -> usize {
-                let word: fn(&Self) -> usize = $word;
-                word(self)
-            }
-        }
-    )* };
-}
-words! {
-    usize => |word| *word;
-    u64 => |word| *word as usize;
-    u32 => |word| *word as usize;
-    i32 => |word| *word as usize;
-    Extent => |_| 0;
-    IpcMemHandle => |_| 0;
-}
-
-impl<T> Word for *mut T {
-    fn word(&self) -> usize {
-        *self as usize
-    }
-}
-
-impl<T> Word for *const T {
-    fn word(&self) -> usize {
-        *self as usize
-    }
-}
-
 /// True if a successful call handed something out. Requests of size 0 do not reach the driver.
 ///
 /// # Safety
 /// `words` are the arguments of a call of `name` that succeeded.
 #[cold]
-unsafe fn made_something(name: &str, words: &[usize]) -> bool {
+unsafe fn made_something(name: &str, words: &[u64]) -> bool {
     let out = match name {
         "cudaHostRegister" => return true,
         "cudaFree" => return false,
@@ -138,13 +99,15 @@ unsafe fn made_something(name: &str, words: &[usize]) -> bool {
 /// # Safety
 /// `words` are the arguments of the program's call of `function`.
 #[inline(always)]
-unsafe fn serve_fast(function: Function, regs: Regs, words: &[usize]) -> bool {
+unsafe fn serve_fast(function: Function, regs: Regs, words: &[u64]) -> bool {
     let call = Call::new(Vendor::Cuda, regs);
     match (function, words) {
         // SAFETY: our caller vouches for the words of a call of cudaMalloc: the first is the
         // program's out-parameter.
-        (Function::cudaMalloc, &[ptr, bytes]) => unsafe { runtime_memory::malloc(&call, ptr as *mut DevicePtr, bytes) },
-        (Function::cudaFree, &[ptr]) => runtime_memory::free(ptr as DevicePtr),
+        (Function::cudaMalloc, &[ptr, bytes]) => unsafe {
+            runtime_memory::malloc(&call, ptr as *mut DevicePtr, bytes as usize)
+        },
+        (Function::cudaFree, &[ptr]) => runtime_memory::free(ptr),
         _ => false,
     }
 }
