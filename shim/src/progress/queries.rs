@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 /// nothing.
 const LONGEST_QUERY_NS: u64 = 1_000_000_000;
 
-/// Lets queries through until it is closed. Both sides end by themselves when they unwind.
+/// Lets queries through until it is closed. Both sides end by themselves when they unwind. A graph cache has another such
+/// gate for making execs of shared templates, which is closed while code is unloaded.
 pub(crate) struct QueryGate {
     /// Number of threads that keep it closed.
     closing: AtomicU32,
@@ -29,12 +30,17 @@ impl QueryGate {
         Self { closing: AtomicU32::new(0), querying: AtomicU32::new(0) }
     }
 
+    /// Begins a query: a thread that closes the gate waits until the result is dropped. `None` if the gate is closed.
+    pub(crate) fn begin(&self) -> Option<Raised<'_>> {
+        let querying = Raised::new(&self.querying);
+        (self.closing.load(SeqCst) == 0).then_some(querying)
+    }
+
     /// Runs a query if the gate is open and `allowed` agrees. A thread that closes the gate waits until the query is
     /// made.
     pub(crate) fn query<R>(&self, allowed: impl FnOnce() -> bool, query: impl FnOnce() -> R) -> Option<R> {
-        let _querying = Raised::new(&self.querying);
-        let open = self.closing.load(SeqCst) == 0 && allowed();
-        open.then(query)
+        let _querying = self.begin()?;
+        allowed().then(query)
     }
 
     /// Closes the gate and waits for the queries in progress. The gate stays closed while the result lives.

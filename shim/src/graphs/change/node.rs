@@ -58,12 +58,8 @@ impl InUse {
         let remembered = match (at, change) {
             (Some(at), NodeChange::Set(kind, setter)) => self.remember(&mut lease, at, kind, setter),
             (Some(at), NodeChange::Enabled(on)) => {
-                for list in [&mut self.body.edits_mut().disabled, &mut lease.body().disabled] {
-                    list.retain(|&known| known != at);
-                    if !on {
-                        list.push(at);
-                    }
-                }
+                switch(&mut self.body.edits_mut().disabled, at, on);
+                switch(&mut lease.body().disabled, at, on);
                 true
             }
             _ => false,
@@ -113,13 +109,7 @@ impl InUse {
                 takes.then_some(())?;
                 self.keep_change(at, record);
             }
-            NodeChange::Enabled(on) if has_switch => {
-                let disabled = &mut self.body.edits_mut().disabled;
-                disabled.retain(|&known| known != at);
-                if !on {
-                    disabled.push(at);
-                }
-            }
+            NodeChange::Enabled(on) if has_switch => switch(&mut self.body.edits_mut().disabled, at, on),
             NodeChange::IsEnabled(out) if !out.is_null() && has_switch => {
                 // SAFETY: not NULL, and the program's own out-parameter. It takes a number during
                 // the program's call, which this is part of.
@@ -175,6 +165,14 @@ impl InUse {
             // The graph was folded. The program's nodes are now those of the graph that was built for it since.
             None => self.store.sources().place_in_unfolded(self.body.graph as Graph, node),
         }
+    }
+}
+
+/// Switches a node on or off in a list of those that are off.
+fn switch(disabled: &mut Vec<u32>, at: u32, on: bool) {
+    disabled.retain(|&known| known != at);
+    if !on {
+        disabled.push(at);
     }
 }
 

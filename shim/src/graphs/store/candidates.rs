@@ -135,42 +135,24 @@ pub(super) struct Candidates {
     pub first: Vec<&'static RealExec>,
 }
 
-/// The first `FIRST` of many execs. Sorting all of them, or only keeping all, takes longer than everything else that a
-/// launch does to find one.
+/// The first `FIRST` of many execs, in order. Sorting all of them, or only keeping all, takes longer than everything else
+/// that a launch does to find one.
 #[derive(Default)]
-struct FirstExecs {
-    kept: Vec<(Rank, &'static RealExec)>,
-    /// The position of the first exec that was left out: `FIRST` others are before it.
-    end: Option<Rank>,
-}
+struct FirstExecs(Vec<(Rank, &'static RealExec)>);
 
 impl FirstExecs {
-    /// With more execs than this, the last ones are left out.
-    const MOST: usize = 2 * FIRST;
-
     #[inline]
     fn offer(&mut self, place: Rank, real: &'static RealExec) {
-        if self.end.is_some_and(|end| place >= end) {
+        if self.0.get(FIRST - 1).is_some_and(|(last, _)| place >= *last) {
             return;
         }
-        self.kept.push((place, real));
-        if self.kept.len() == Self::MOST {
-            self.cut();
-        }
+        let at = self.0.partition_point(|(its, _)| *its <= place);
+        self.0.insert(at, (place, real));
+        self.0.truncate(FIRST);
     }
 
-    fn cut(&mut self) {
-        if self.kept.len() > FIRST {
-            let (_, (end, _), _) = self.kept.select_nth_unstable_by_key(FIRST, |(place, _)| *place);
-            self.end = Some(*end);
-            self.kept.truncate(FIRST);
-        }
-    }
-
-    fn in_order(mut self) -> Vec<&'static RealExec> {
-        self.cut();
-        self.kept.sort_by_key(|(place, _)| *place);
-        self.kept.into_iter().map(|(_, real)| real).collect()
+    fn in_order(self) -> Vec<&'static RealExec> {
+        self.0.into_iter().map(|(_, real)| real).collect()
     }
 }
 

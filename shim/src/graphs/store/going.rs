@@ -20,8 +20,8 @@ use std::sync::atomic::Ordering::*;
 /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`: the status of calls with an exec whose context is gone. The driver itself crashes
 /// there (measured on an H200, driver 580).
 const CONTEXT_IS_DESTROYED: Status = 709;
-/// Neither making an exec nor looking at one waits for the program. A thread may be descheduled during it; a thread
-/// that unloads code waits this long for it.
+/// Looking at an exec does not wait for the program. A thread may be descheduled during it; a thread that unloads code
+/// waits this long for it.
 const LONGEST_LOOK_NS: u64 = 1_000_000_000;
 /// Total time that the end of a context waits for threads that destroy or look at an object in it. On a loaded machine
 /// such a thread may be descheduled. Objects that these threads still use then are abandoned.
@@ -187,10 +187,10 @@ impl ExecStore {
             return functions;
         }
         self.sources.destroy_folded(None, false);
-        let _going = self.making.close();
-        // Nothing is built of this code from here on.
+        // Nothing is built of this code from here on. Templates that were built before are not used while the gate is
+        // closed.
         self.library.calls.forget(&functions);
-        wait_until(clock::precise_ns() + LONGEST_LOOK_NS, || self.making.is_idle().then_some(()));
+        let _going = self.making.close();
         let _relaxed = self.library.relax();
         self.functions_going(&functions);
         functions

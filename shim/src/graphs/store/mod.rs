@@ -5,8 +5,8 @@
 //! * Ends of contexts, streams and code: [`going`].
 //! * An exec that holds a handle's content ([`hold`]): one that is *retargeted* node by node, a new one, or one that is
 //!   updated from a clone. The exec that a launch gets: [`choose`], by the order of [`policy`].
-//! * Making execs: [`make`], and the threads that do it: [`making`]. Execs that go when memory is short: [`give_back`].
-//!   The end of a handle, and execs without a handle: [`parked`].
+//! * Making execs: [`make`]. Execs that go when memory is short: [`give_back`]. The end of a handle, and execs without a
+//!   handle: [`parked`].
 //! * An exec is taken from its handle, and destroyed: [`take`].
 //! * The existing execs, and the order in which they are looked at: [`candidates`]. The bounds: [`bounds`]. The number
 //!   of execs that are needed: [`needed`]. Detection of thrashing: [`thrash`].
@@ -18,7 +18,6 @@ mod give_back;
 mod going;
 mod hold;
 pub(super) mod make;
-mod making;
 pub(super) mod needed;
 mod parked;
 mod policy;
@@ -33,12 +32,12 @@ use super::library::Library;
 use super::real::RealExec;
 use super::sources::Sources;
 use crate::process::aside::Aside;
+use crate::progress::queries::QueryGate;
 use bounds::Bounds;
 use candidates::ExecSlots;
 use gpumem_abi::types::GraphNode;
 use gpumem_wire::kinds::Pinned;
 use gpumem_wire::settings::Settings;
-use making::Making;
 use needed::Need;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -55,7 +54,9 @@ pub(crate) struct ExecStore {
     completion: Completion,
     bounds: Bounds,
     execs: ExecSlots,
-    making: Making,
+    /// Closed while code is unloaded. Passed by a thread from reading a class's template, which may hold any code, to having
+    /// an exec of it.
+    making: QueryGate,
     thrash: Thrash,
     /// The thread that destroys execs whose end may wait.
     aside: Aside,
@@ -87,7 +88,7 @@ impl ExecStore {
             completion: Completion::new(library),
             bounds: Bounds::new(settings),
             execs: ExecSlots::default(),
-            making: Making::default(),
+            making: QueryGate::new(),
             thrash: Thrash::default(),
             aside: Aside::default(),
             to_destroy: AtomicU32::new(0),
