@@ -26,7 +26,7 @@ use freed_graphs::FreedGraphs;
 use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, PoolState, Severity, Space, Vendor};
-use gpumem_wire::layout::{ContextSlot, SampleSlot};
+use gpumem_wire::layout::{ContextSlot, EventSlot, SampleSlot};
 use gpumem_wire::location::Tally;
 use growth::Growth;
 use parking::Asker;
@@ -215,7 +215,7 @@ fn carry_out(
         Ok(Request::Ping) => format!("ok {}", env!("CARGO_PKG_VERSION")),
         Ok(Request::Mark(name)) => {
             let text = shim.ledger.texts.intern(name.as_bytes());
-            shim.event(EventKind::Mark, |event| event.text = text);
+            shim.event(EventKind::Mark, EventSlot { text, ..Default::default() });
             // Growth since the mark is counted from what was live when the mark was set.
             if !is_quiet() {
                 growth.sample(shim, files);

@@ -155,7 +155,7 @@ impl Shim {
             let name = object.file_name();
             if [&b"libcuda.so"[..], b"libcudart.so", b"libamdhip64.so"].iter().any(|known| name.starts_with(known)) {
                 let path = text(object.path());
-                self.event(EventKind::LibraryBound, |event| event.text = path);
+                self.event(EventKind::LibraryBound, EventSlot { text: path, ..Default::default() });
             }
         }
         header.mode().store_relaxed(Mode::Active as u32);
@@ -313,24 +313,20 @@ impl Shim {
     }
 
     /// Writes an event.
-    pub(crate) fn event(&self, kind: EventKind, fill: impl FnOnce(&mut EventSlot)) {
-        let mut event = EventSlot { kind: kind as u8, time_ns: clock::now_ns(), tid: self.tid(), ..Default::default() };
-        fill(&mut event);
+    pub(crate) fn event(&self, kind: EventKind, event: EventSlot) {
+        let event = EventSlot { kind: kind as u8, time_ns: clock::now_ns(), tid: self.tid(), ..event };
         self.ledger.events.push(|seq| EventSlot { seq, ..event });
     }
 
     /// Writes an event with the two numbers that its kind has, a call site and a context.
     pub(crate) fn event_at(&self, kind: EventKind, (a, b): (u64, u64), stack: StackRef, context: ContextRef) {
-        self.event(kind, |event| (event.a, event.b, event.stack, event.context) = (a, b, stack, context));
+        self.event(kind, EventSlot { a, b, stack, context, ..Default::default() });
     }
 
     /// Writes a message event.
     pub(crate) fn message(&self, severity: Severity, text: &str) {
         let text = self.ledger.texts.intern(text.as_bytes());
-        self.event(EventKind::Message, |event| {
-            event.code = severity as i32;
-            event.text = text;
-        });
+        self.event(EventKind::Message, EventSlot { code: severity as i32, text, ..Default::default() });
     }
 
     /// Ends recording for good.

@@ -30,8 +30,8 @@ macro_rules! driver_functions {
         cuCtxSetCurrent ["cuCtxSetCurrent" 4000 legacy = cuCtxSetCurrent] => context::set_current(ctx: Context);
         cuCtxPushCurrent ["cuCtxPushCurrent" 2000 legacy = none] => context::set_current(ctx: Context);
         cuCtxPushCurrent_v2 ["cuCtxPushCurrent" 4000 legacy = cuCtxPushCurrent_v2] => context::set_current(ctx: Context);
-        cuCtxPopCurrent ["cuCtxPopCurrent" 2000 legacy = none] => context::pop_current(ctx: *mut Context);
-        cuCtxPopCurrent_v2 ["cuCtxPopCurrent" 4000 legacy = cuCtxPopCurrent_v2] => context::pop_current(ctx: *mut Context);
+        cuCtxPopCurrent ["cuCtxPopCurrent" 2000 legacy = none] => context::set_current(ctx: *mut Context);
+        cuCtxPopCurrent_v2 ["cuCtxPopCurrent" 4000 legacy = cuCtxPopCurrent_v2] => context::set_current(ctx: *mut Context);
         cuCtxSetLimit ["cuCtxSetLimit" 3010 legacy = cuCtxSetLimit] => context::set_limit(limit: c_uint, value: usize);
         cuGreenCtxCreate ["cuGreenCtxCreate" 12040 legacy = cuGreenCtxCreate] => green::create(green: *mut Context, desc: Opaque, device: Device, flags: c_uint);
         cuGreenCtxDestroy ["cuGreenCtxDestroy" 12040 legacy = cuGreenCtxDestroy] => green::destroy(green: Context);

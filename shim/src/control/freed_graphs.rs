@@ -159,12 +159,8 @@ fn tell(shim: &Shim, exec: &ExecSlot, freed: &ReferredBlock, owner: Option<&Allo
     if shim.ledger.counter(counters::LAUNCHED_AFTER_FREE) > MOST_FINDINGS {
         return;
     }
-    shim.event_at(
-        EventKind::FreedGraphLaunched,
-        (freed.addr, if freed.is_strangers() { 0 } else { freed.bytes }),
-        freed.stack,
-        freed.context,
-    );
+    let bytes = if freed.is_strangers() { 0 } else { freed.bytes };
+    shim.event_at(EventKind::FreedGraphLaunched, (freed.addr, bytes), freed.stack, freed.context);
     shim.event_at(EventKind::LaunchedGraph, (exec.handle, exec.launches.saturating_sub(1)), exec.stack, exec.context);
     let Some(owner) = owner else { return };
     shim.event_at(EventKind::NextOwner, (owner.addr, owner.bytes), owner.stack, owner.context);

@@ -103,13 +103,8 @@ pub(crate) unsafe fn end(call: Call, real: Real<(Stream, *mut Graph)>) -> Status
             *graph = made;
         }
         gate::note(|shim| {
-            records::streams::capture_ended(
-                shim,
-                call.vendor,
-                stream as u64,
-                made.map_or(0, |graph| graph as u64),
-                status,
-            );
+            let graph = made.map_or(0, |graph| graph as u64);
+            records::streams::capture_ended(shim, call.vendor, stream as u64, graph, status);
             if let Some(graph) = made {
                 records::graphs::made(shim, &call, graph, nodes, GraphOrigin::Captured);
             }

@@ -3,7 +3,7 @@
 use super::{code, written};
 use crate::backend;
 use crate::backend::gates;
-use crate::call::{Call, Real};
+use crate::call::{Arguments, Call, Real};
 use crate::gate;
 use crate::graphs;
 use crate::pool;
@@ -65,14 +65,8 @@ unsafe fn created(
     status
 }
 
-/// The program makes another context current, or ends its use of one.
-pub(crate) unsafe fn set_current(_: Call, real: Real<(Context,)>) -> Status {
-    threads::context_changes();
-    real.call()
-}
-
-/// The program goes back to the context before.
-pub(crate) unsafe fn pop_current(_: Call, real: Real<(*mut Context,)>) -> Status {
+/// The program makes another context current, or goes back to the one before.
+pub(crate) unsafe fn set_current<A: Arguments>(_: Call, real: Real<A>) -> Status {
     threads::context_changes();
     real.call()
 }

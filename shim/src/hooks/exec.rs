@@ -184,51 +184,36 @@ pub(crate) unsafe fn update_v1(call: Call, real: Real<(GraphExec, Graph, *mut Gr
     let (exec, graph, error_node, result) = real.args;
     // CUDA's answer in this form (measured on an H200, driver 580).
     let refused = if call.vendor == Vendor::Cuda { NOT_SUPPORTED } else { TOPOLOGY_CHANGED };
-    // SAFETY: rule of the call: `real` gets the out-parameters as they came. Rule of handles:
-    // `whole` gives exec and graph. Rule of out-parameters: what we write, we write if the pointer
-    // is not NULL.
-    unsafe {
-        whole(
-            &call,
-            exec,
-            graph,
-            refused,
-            |exec, graph| real.with((exec, graph, error_node, result)),
-            |answer| {
-                if let Some(node) = error_node.as_mut() {
-                    *node = std::ptr::null_mut();
-                }
-                if let Some(result) = result.as_mut() {
-                    *result = answer;
-                }
-            },
-        )
-    }
+    // SAFETY: rule of the call: `real` gets the out-parameters as they came. Rule of handles: `whole` gives exec and
+    // graph.
+    let real = |exec, graph| unsafe { real.with((exec, graph, error_node, result)) };
+    whole(&call, exec, graph, refused, real, |answer| {
+        // SAFETY: rule of out-parameters: what we write, we write if the pointer is not NULL.
+        if let Some(node) = unsafe { error_node.as_mut() } {
+            *node = std::ptr::null_mut();
+        }
+        // SAFETY: as above: the program's out-parameter, unless it is NULL.
+        if let Some(result) = unsafe { result.as_mut() } {
+            *result = answer;
+        }
+    })
 }
 
 /// The program updates an exec from a graph.
 pub(crate) unsafe fn update(call: Call, real: Real<(GraphExec, Graph, Opaque)>) -> Status {
     let (exec, graph, info) = real.args;
     let out = info.cast::<GraphExecUpdateInfo>();
-    // SAFETY: rule of the call: `real` gets `info` as it came. Rule of handles: `whole` gives exec
-    // and graph. Rule of out-parameters: `info` is NULL or takes the struct; the driver leaves its
-    // padding alone as well (measured on an H200, driver 580).
-    unsafe {
-        whole(
-            &call,
-            exec,
-            graph,
-            TOPOLOGY_CHANGED,
-            |exec, graph| real.with((exec, graph, info)),
-            |answer| {
-                if let Some(out) = out.as_mut() {
-                    out.result = answer;
-                    out.error_node = std::ptr::null_mut();
-                    out.error_from_node = std::ptr::null_mut();
-                }
-            },
-        )
-    }
+    // SAFETY: rule of the call: `real` gets `info` as it came. Rule of handles: `whole` gives exec and graph.
+    let real = |exec, graph| unsafe { real.with((exec, graph, info)) };
+    whole(&call, exec, graph, TOPOLOGY_CHANGED, real, |answer| {
+        // SAFETY: rule of out-parameters: `info` is NULL or takes the struct; the driver leaves its padding alone as
+        // well (measured on an H200, driver 580).
+        if let Some(out) = unsafe { out.as_mut() } {
+            out.result = answer;
+            out.error_node = std::ptr::null_mut();
+            out.error_from_node = std::ptr::null_mut();
+        }
+    })
 }
 
 /// The program asks for the flags that an executable graph was instantiated with.

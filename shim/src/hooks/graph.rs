@@ -185,12 +185,25 @@ pub(crate) unsafe fn instantiate_log(
 #[inline(always)]
 pub(crate) unsafe fn instantiate(call: Call, real: Real<(*mut GraphExec, Graph, u64)>) -> Status {
     let (exec, graph, flags) = real.args;
+    // SAFETY: rule of the call: `real` and its arguments go on as they came.
+    unsafe { instantiate_by(call, real.function, exec, graph, flags) }
+}
+
+/// As [`instantiate`], with the arguments in registers.
+#[inline(never)]
+unsafe fn instantiate_by(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, u64) -> Status,
+    exec: *mut GraphExec,
+    graph: Graph,
+    flags: u64,
+) -> Status {
     // If the driver would refuse this, the driver itself must refuse it.
     let upload = flags & UPLOAD != 0;
     // SAFETY: rule of the call: `real` gets the out-parameter `exec` and the flags as they came.
     // Rule of handles: the graph is the library's.
     unsafe {
-        let real = |graph| real.with((exec, graph, flags));
+        let real = |graph| real(exec, graph, flags);
         if upload {
             return activity::submit(|| real(graphs::library_graph(call.vendor, graph)));
         }

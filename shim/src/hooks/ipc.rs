@@ -146,16 +146,12 @@ pub(crate) unsafe fn import_external(
     real: Real<(*mut ExternalMemory, *const ExternalMemoryDesc)>,
 ) -> Status {
     let (memory, desc) = real.args;
-    get(
-        &call,
-        Request::new(AllocKind::ExternalMemory, 0),
-        || real.call(),
-        |request, status| {
-            request.bytes = parameter(desc).map_or(0, |desc| desc.size);
-            // SAFETY: rule of out-parameters: `memory` is read only after success. An ExternalMemory has the size of an address.
-            unsafe { written(status, memory.cast()) }
-        },
-    )
+    let real = || real.call();
+    get(&call, Request::new(AllocKind::ExternalMemory, 0), real, |request, status| {
+        request.bytes = parameter(desc).map_or(0, |desc| desc.size);
+        // SAFETY: rule of out-parameters: `memory` is read only after success. An ExternalMemory has the size of an address.
+        unsafe { written(status, memory.cast()) }
+    })
 }
 
 /// The program releases memory of another API.
@@ -170,14 +166,10 @@ pub(crate) unsafe fn map_external(
 ) -> Status {
     let (ptr, memory, desc) = real.args;
     let request = Request { extra: memory as u64, ..Request::new(AllocKind::ExternalMapping, 0) };
-    get(
-        &call,
-        request,
-        || real.call(),
-        |request, status| {
-            request.bytes = parameter(desc).map_or(0, |desc| desc.size);
-            // SAFETY: rule of out-parameters: `ptr` is read only after success.
-            unsafe { written(status, ptr) }
-        },
-    )
+    let real = || real.call();
+    get(&call, request, real, |request, status| {
+        request.bytes = parameter(desc).map_or(0, |desc| desc.size);
+        // SAFETY: rule of out-parameters: `ptr` is read only after success.
+        unsafe { written(status, ptr) }
+    })
 }

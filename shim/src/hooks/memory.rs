@@ -108,19 +108,15 @@ pub(crate) unsafe fn alloc_3d(call: Call, real: Real<(*mut PitchedPtr, Extent)>)
     let (ptr, extent) = real.args;
     let height = extent.height.saturating_mul(extent.depth);
     let request = Request::new(AllocKind::Pitch, rows(extent.width, height) as u64);
-    get(
-        &call,
-        request,
-        || real.call(),
-        |request, status| {
-            // SAFETY: rule of out-parameters: `ptr` is read only after success.
-            let made = unsafe { written(status, ptr) };
-            let pitch = made.map_or(0, |made| made.pitch);
-            let row = made.map_or(extent.width, |made| made.pitch);
-            (request.bytes, request.extra) = (row.saturating_mul(height) as u64, pitch as u64);
-            made.map(|made| made.ptr)
-        },
-    )
+    let real = || real.call();
+    get(&call, request, real, |request, status| {
+        // SAFETY: rule of out-parameters: `ptr` is read only after success.
+        let made = unsafe { written(status, ptr) };
+        let pitch = made.map_or(0, |made| made.pitch);
+        let row = made.map_or(extent.width, |made| made.pitch);
+        (request.bytes, request.extra) = (row.saturating_mul(height) as u64, pitch as u64);
+        made.map(|made| made.ptr)
+    })
 }
 
 /// The program asks for managed memory.

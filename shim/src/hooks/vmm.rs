@@ -36,16 +36,12 @@ pub(crate) unsafe fn import(call: Call, real: Real<(*mut VmmHandle, Opaque, c_in
 /// The program makes a multicast object.
 pub(crate) unsafe fn multicast(call: Call, real: Real<(*mut VmmHandle, *const MulticastProp)>) -> Status {
     let (handle, prop) = real.args;
-    get(
-        &call,
-        Request::new(AllocKind::Multicast, 0),
-        || real.call(),
-        |request, status| {
-            request.bytes = parameter(prop).map_or(0, |prop| prop.size as u64);
-            // SAFETY: rule of out-parameters: `handle` is read only after success.
-            unsafe { written(status, handle) }
-        },
-    )
+    let real = || real.call();
+    get(&call, Request::new(AllocKind::Multicast, 0), real, |request, status| {
+        request.bytes = parameter(prop).map_or(0, |prop| prop.size as u64);
+        // SAFETY: rule of out-parameters: `handle` is read only after success.
+        unsafe { written(status, handle) }
+    })
 }
 
 /// The program asks for one more hold on the memory behind an address.

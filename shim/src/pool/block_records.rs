@@ -18,7 +18,6 @@ use gpumem_wire::layout::{ALLOC_POOLED, ALLOC_SPILLED, ContextSlot, StackRef};
 use gpumem_wire::location::{Location, Tally};
 use gpumem_wire::trace::Action;
 use std::mem::offset_of;
-use std::sync::atomic::Ordering::*;
 
 /// Kind and flags of a block in its record.
 struct Described {
@@ -219,11 +218,7 @@ pub(super) fn lost(shim: &'static Shim, block: &Block, context_pool: &'static Co
 
 /// Records the idle bytes and blocks of a context.
 pub(super) fn idle(shim: &Shim, context_pool: &ContextPool, bytes: u64, blocks: u64) {
-    let set = |offset, value| {
-        if let Some(field) = records::contexts::field(shim, context_pool.record(), offset) {
-            field.store(value, Relaxed);
-        }
-    };
+    let set = |offset, value| records::contexts::set(shim, context_pool.record(), offset, value);
     set(offset_of!(ContextSlot, idle_bytes), bytes);
     set(offset_of!(ContextSlot, idle_peak_bytes), context_pool.idle_peak().max(bytes));
     set(offset_of!(ContextSlot, idle_blocks), blocks);

@@ -191,12 +191,8 @@ pub(crate) fn failed(shim: &'static Shim, call: &Call, request: &Request, status
     if trace::on() {
         trace(shim, Action::Failed, request.tally(), 0, bytes, 0, stack);
     }
-    shim.event(EventKind::AllocFailed, |event| {
-        event.a = bytes;
-        event.b = kind as u64;
-        event.code = status as i32;
-        event.stack = stack;
-    });
+    let failure = EventSlot { a: bytes, b: kind as u64, code: status as i32, stack, ..Default::default() };
+    shim.event(EventKind::AllocFailed, failure);
     stack
 }
 
@@ -231,10 +227,7 @@ pub(crate) fn free_failed(shim: &Shim, class: Class, addr: u64, entry: Option<En
         }
         restore(shim, class, addr, entry);
     }
-    shim.event(EventKind::FreeFailed, |event| {
-        event.a = addr;
-        event.code = status as i32;
-    });
+    shim.event(EventKind::FreeFailed, EventSlot { a: addr, code: status as i32, ..Default::default() });
 }
 
 /// Puts back the entry that was removed for a failed free. If the address was given out meanwhile, another thread's

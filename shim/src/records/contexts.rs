@@ -38,7 +38,7 @@ pub(crate) fn found(shim: &Shim) {
 }
 
 /// Returns the calling thread's context, 0 if there is none. A new context is listed.
-#[inline]
+#[inline(always)]
 pub(crate) fn current(shim: &'static Shim, vendor: Vendor) -> ContextRef {
     let Some(handle) = backend::of(vendor).current_context() else { return 0 };
     let generation = shim.registry.contexts.generation.load(Relaxed);
@@ -210,13 +210,18 @@ pub(crate) fn primary_going(shim: &Shim, vendor: Vendor, device: Device) -> Vec<
 
 /// Records the call stack at which the program made a context.
 pub(crate) fn made_at(shim: &Shim, context: ContextRef, stack: StackRef) {
-    if let Some(field) = field(shim, context, offset_of!(ContextSlot, stack)) {
-        field.store(stack.into(), Relaxed);
-    }
+    set(shim, context, offset_of!(ContextSlot, stack), stack.into());
 }
 
 pub(crate) fn field(shim: &Shim, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
     Some(shim.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset))
+}
+
+/// Sets a field of a context's record, if it has one.
+pub(crate) fn set(shim: &Shim, context: ContextRef, offset: usize, value: u64) {
+    if let Some(field) = field(shim, context, offset) {
+        field.store(value, Relaxed);
+    }
 }
 
 /// Returns the step of a peak. While a peak doubles, its step rises eight times by one, however small its increments.
@@ -276,11 +281,7 @@ fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
         return;
     }
     let Some(device) = backend.current_device() else { return };
-    let keep = |offset, bytes: Option<u64>| {
-        if let (Some(field), Some(bytes)) = (field(shim, context, offset), bytes) {
-            field.store(bytes, Relaxed);
-        }
-    };
+    let keep = |offset, bytes: Option<u64>| bytes.into_iter().for_each(|bytes| set(shim, context, offset, bytes));
     if shim.registry.stream_ordered.load(Relaxed) {
         keep(offset_of!(ContextSlot, pool_bytes), backend.kept_by_pool(device));
     }
@@ -365,11 +366,6 @@ pub(crate) fn device_used(shim: &Shim) -> u64 {
 fn device_said(shim: &Shim, context: ContextRef, free: u64, total: u64, now: u64) {
     shim.registry.contexts.looked_ns.store(now, Relaxed);
     shim.registry.contexts.looked_in.store(context, Relaxed);
-    let set = |offset, value| {
-        if let Some(field) = field(shim, context, offset) {
-            field.store(value, Relaxed);
-        }
-    };
-    set(offset_of!(ContextSlot, used_bytes), total.saturating_sub(free));
-    set(offset_of!(ContextSlot, used_ns), now);
+    set(shim, context, offset_of!(ContextSlot, used_bytes), total.saturating_sub(free));
+    set(shim, context, offset_of!(ContextSlot, used_ns), now);
 }

@@ -12,7 +12,7 @@ use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use gpumem_abi::types::Opaque;
 use gpumem_wire::kinds::{EventKind, Taken, Vendor};
-use gpumem_wire::layout::{ContextRef, ContextSlot, StrRef};
+use gpumem_wire::layout::{ContextRef, ContextSlot, EventSlot, StrRef};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -83,15 +83,9 @@ fn took(shim: &'static Shim, call: &Call, context: ContextRef, bytes: u64, what:
         taken.fetch_add(bytes, Relaxed);
     }
     let stack = shim.site(call.site(), Made::Stream);
-    let (per_thread, name) = kernel.unwrap_or_default();
-    shim.event(EventKind::DriverTook, |event| {
-        event.a = bytes;
-        event.b = what as u64;
-        event.context = context;
-        event.stack = stack;
-        event.code = per_thread as i32;
-        event.text = name;
-    });
+    let (per_thread, text) = kernel.unwrap_or_default();
+    let (b, code) = (what as u64, per_thread as i32);
+    shim.event(EventKind::DriverTook, EventSlot { a: bytes, b, context, stack, code, text, ..Default::default() });
 }
 
 /// Returns the bytes that the driver took in a context for one reason.
@@ -117,9 +111,7 @@ pub(crate) unsafe fn since_launch(shim: &'static Shim, call: &Call, before: &Loo
     let Some(local) = local.filter(is_most) else { return took(shim, call, now.context, fell, Taken::Launch, None) };
     // SAFETY: our caller vouches for the kernel.
     let name = unsafe { reader::name_of(function) }.map_or(0, |name| shim.ledger.texts.intern(name.as_bytes()));
-    if let Some(kernel) = contexts::field(shim, now.context, offset_of!(ContextSlot, local_kernel)) {
-        kernel.store(name.into(), Relaxed);
-    }
+    contexts::set(shim, now.context, offset_of!(ContextSlot, local_kernel), name.into());
     took(shim, call, now.context, fell, Taken::Local, Some((local, name)));
 }
 

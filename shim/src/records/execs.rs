@@ -86,11 +86,8 @@ fn serial(shim: &Shim) -> u64 {
 pub(crate) fn instantiate_failed(shim: &Shim, call: &Call, graph: Graph, status: Status) {
     shim.count(counters::INSTANTIATE_FAILURES, 1);
     let stack = shim.site(call.site(), Made::Stream);
-    shim.event(EventKind::InstantiateFailed, |event| {
-        event.a = graph as u64;
-        event.code = status as i32;
-        event.stack = stack;
-    });
+    let failure = EventSlot { a: graph as u64, code: status as i32, stack, ..Default::default() };
+    shim.event(EventKind::InstantiateFailed, failure);
 }
 
 /// Records a launch that returned.

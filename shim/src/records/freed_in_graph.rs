@@ -16,11 +16,6 @@ pub(crate) fn found(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
     if shim.ledger.counter(counters::FREED_IN_GRAPH) > MOST_EVENTS {
         return;
     }
-    let record = if slot == NO_SLOT { None } else { shim.ledger.allocs.read(slot) };
-    shim.event_at(
-        EventKind::FreedInGraph,
-        (addr, bytes),
-        record.map_or(0, |record| record.stack),
-        record.map_or(0, |record| record.context),
-    );
+    let record = if slot == NO_SLOT { None } else { shim.ledger.allocs.read(slot) }.unwrap_or_default();
+    shim.event_at(EventKind::FreedInGraph, (addr, bytes), record.stack, record.context);
 }

@@ -16,6 +16,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
 /// Returns a live graph's serial.
+#[inline(always)]
 pub(crate) fn serial(shim: &Shim, graph: u64) -> Option<u64> {
     shim.registry.graphs.get(Class::Graph, graph).map(|entry| entry.serial)
 }

@@ -175,19 +175,12 @@ pub(crate) fn thrashes(shim: &Shim, by_count: bool, execs: u64, bytes: u64) {
     shim.count(counters::THRASHES, 1);
     let variable = if by_count { "GPUMEM_GRAPH_CACHE" } else { "GPUMEM_GRAPH_CACHE_BYTES" };
     let text = shim.ledger.texts.intern(variable.as_bytes());
-    shim.event(EventKind::Thrash, |event| {
-        event.a = execs;
-        event.b = bytes;
-        event.text = text;
-    });
+    shim.event(EventKind::Thrash, EventSlot { a: execs, b: bytes, text, ..Default::default() });
 }
 
 /// Records a graph call that ran out of memory, and was repeated after `bytes` bytes were freed.
 pub(crate) fn tried_again(shim: &Shim, bytes: u64, status: Status) {
-    shim.event(EventKind::OomRetry, |event| {
-        event.a = bytes;
-        event.code = status as i32;
-    });
+    shim.event(EventKind::OomRetry, EventSlot { a: bytes, code: status as i32, ..Default::default() });
 }
 
 fn graph_field(shim: &Shim, graph: u64, offset: usize) -> Option<&AtomicU64> {

@@ -49,7 +49,7 @@ pub(crate) fn parked(shim: &Shim, bytes: u64) {
     let took = clock::precise_ns().saturating_sub(header.parking_ns().load(Relaxed));
     header.parked_bytes().store(bytes, Relaxed);
     if set(shim, Parking::Parked) != Parking::Parked as u32 {
-        shim.event(EventKind::Parked, |event| (event.a, event.b) = (bytes, took));
+        shim.event_at(EventKind::Parked, (bytes, took), 0, 0);
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn resumed(shim: &Shim) {
     let bytes = header.parked_bytes().swap(0, Relaxed);
     if is(Parking::Parked) {
         header.parked_total_ns().fetch_add(lasted, Relaxed);
-        shim.event(EventKind::Resumed, |event| (event.a, event.b) = (bytes, lasted));
+        shim.event_at(EventKind::Resumed, (bytes, lasted), 0, 0);
     }
     header.parking_ns().store(now, Relaxed);
     // What it was before it was parked: it came back because it has work.

@@ -20,17 +20,12 @@ const INTEGRATED_SHARE: u64 = 16;
 /// Records that the driver refused a free: the block is still live.
 pub(crate) fn free_failed(shim: &Shim, addr: u64, status: Status) {
     shim.count(counters::FREE_FAILURES, 1);
-    shim.event(EventKind::FreeFailed, |event| {
-        event.a = addr;
-        event.code = status as i32;
-    });
+    shim.event(EventKind::FreeFailed, EventSlot { a: addr, code: status as i32, ..Default::default() });
 }
 
 /// Records how much this process may take of a context's device. 0: no limit.
 pub(crate) fn limit(shim: &Shim, context: ContextRef, limit: u64) {
-    if let Some(field) = contexts::field(shim, context, offset_of!(ContextSlot, limit_bytes)) {
-        field.store(limit, Relaxed);
-    }
+    contexts::set(shim, context, offset_of!(ContextSlot, limit_bytes), limit);
 }
 
 /// Adds (or subtracts) live bytes outside the device's memory to a context.

@@ -132,9 +132,6 @@ pub(crate) fn capture_ended(shim: &Shim, vendor: Vendor, stream: u64, graph: u64
         return shim.count(counters::CAPTURES_ENDED, 1);
     }
     shim.count(counters::CAPTURES_FAILED, 1);
-    shim.event(EventKind::CaptureFailed, |event| {
-        event.context = entry.context;
-        event.a = stream;
-        event.code = status as i32;
-    });
+    let failure = EventSlot { context: entry.context, a: stream, code: status as i32, ..Default::default() };
+    shim.event(EventKind::CaptureFailed, failure);
 }

@@ -55,7 +55,7 @@ use crate::records::{contexts, freed_in_graph};
 use crate::shim::Shim;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, Severity, Vendor};
-use gpumem_wire::layout::{ContextRef, StackRef};
+use gpumem_wire::layout::{ContextRef, EventSlot, StackRef};
 use gpumem_wire::settings::Stranded as Mode;
 use gpumem_wire::units;
 use state::phase;
@@ -317,11 +317,7 @@ fn in_vain(shim: &Shim, key: Key) {
     let line = "a request was refused so that the program gives back what it strands, and it did not: \
                 this call site is not pressed again";
     let text = shim.ledger.texts.intern(line.as_bytes());
-    shim.event(EventKind::Message, |event| {
-        event.code = Severity::Warning as i32;
-        event.text = text;
-        event.stack = stack;
-    });
+    shim.event(EventKind::Message, EventSlot { code: Severity::Warning as i32, text, stack, ..Default::default() });
 }
 
 fn asker_of(key: Key, known: &SiteState) -> Asker {

@@ -10,7 +10,7 @@ use crate::records::site_text::Places;
 use crate::shim::Shim;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::EventKind;
-use gpumem_wire::layout::{AllocSlot, StackRef};
+use gpumem_wire::layout::{AllocSlot, EventSlot, StackRef};
 use gpumem_wire::units;
 use std::fmt::Write;
 use std::ops::Range;
@@ -96,13 +96,9 @@ pub(super) fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
     let since = writes.freed.map_or(writes.good_ns, |freed| freed.time_ns);
     let _ = write!(sentence, "; written at most {}", ago(now, since));
     let text = shim.ledger.texts.intern(sentence.as_bytes());
-    shim.event(kind, |event| {
-        event.a = writes.from + writes.found.first;
-        event.b = writes.found.count;
-        event.stack = writes.record.stack;
-        event.context = writes.record.context;
-        event.text = text;
-    });
+    let (a, b) = (writes.from + writes.found.first, writes.found.count);
+    let AllocSlot { stack, context, .. } = writes.record;
+    shim.event(kind, EventSlot { a, b, stack, context, text, ..Default::default() });
     let places = Places::now(shim);
     let mut lines = format!("{sentence}\ngpumem:   allocated: {}", places.of(writes.record.stack));
     if let Some(freed) = writes.freed {
@@ -145,14 +141,10 @@ fn possible_writers(
     named.extend(first.iter().filter(|_| !is_named).map(|first| ("launched first after the free", false, first)));
     for (how, given, launch) in named {
         let _ = write!(lines, "\ngpumem:   {how}: {}, stream {:#x}{}", launch.name, launch.stream, of(launch.stack));
-        let name = shim.ledger.texts.intern(launch.name.as_bytes());
-        shim.event(EventKind::PossibleWriter, |event| {
-            event.a = launch.stream;
-            event.b = u64::from(given) + 2 * u64::from(is_first(launch));
-            event.text = name;
-            event.stack = launch.stack;
-            event.context = writes.record.context;
-        });
+        let text = shim.ledger.texts.intern(launch.name.as_bytes());
+        let (a, b) = (launch.stream, u64::from(given) + 2 * u64::from(is_first(launch)));
+        let (stack, context) = (launch.stack, writes.record.context);
+        shim.event(EventKind::PossibleWriter, EventSlot { a, b, stack, context, text, ..Default::default() });
     }
 }
 
