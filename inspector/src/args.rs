@@ -142,7 +142,7 @@ pub(crate) enum Color {
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct Target {
     /// A pid, a process name, or the path of a dump or a ledger; not needed if only one process fits
-    #[arg(value_name = "PID|NAME|FILE", add = candidates::targets())]
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::offer([candidates::recorded, candidates::files]))]
     pub target: Option<OsString>,
     /// The path of a dump or a ledger
     #[arg(long, value_name = "FILE", conflicts_with = "target", value_hint = ValueHint::FilePath)]
@@ -159,7 +159,7 @@ pub(crate) struct Target {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Asked {
     /// A pid, a process name, or the path of a ledger; not needed if only one process runs
-    #[arg(value_name = "PID|NAME|FILE", add = candidates::processes())]
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::offer([candidates::running]))]
     target: Option<OsString>,
 }
 

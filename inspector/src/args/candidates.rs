@@ -17,42 +17,22 @@ pub(crate) const COMPLETE: &str = "_GPUMEM_COMPLETE";
 /// Endings of files that gpumem writes: offered before a letter is typed.
 const ENDINGS: [&str; 4] = [".gpumem", ".ledger", ".rec.gz", ".trace"];
 
-/// Completes running processes.
-pub(crate) fn processes() -> ArgValueCompleter {
-    ArgValueCompleter::new(|word: &OsStr| found(word, true))
+/// Words that continue what was typed.
+type Words = fn(&OsStr) -> Vec<CompletionCandidate>;
+
+/// Completes by words of these kinds, in this order.
+pub(crate) fn offer<const N: usize>(kinds: [Words; N]) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |word: &OsStr| kinds.iter().flat_map(|words| words(word)).collect::<Vec<_>>())
 }
 
-/// Completes processes, ledgers of dead ones, and files.
-pub(crate) fn targets() -> ArgValueCompleter {
-    ArgValueCompleter::new(|word: &OsStr| both(found(word, false), files(word)))
+/// Returns running processes.
+pub(crate) fn running(word: &OsStr) -> Vec<CompletionCandidate> {
+    found(word, true)
 }
 
-/// Completes running processes, and variables that can change.
-pub(crate) fn processes_and_live_variables() -> ArgValueCompleter {
-    ArgValueCompleter::new(|word: &OsStr| both(found(word, true), assignments(word)))
-}
-
-/// Completes variables that can change, each with `=`; behind `=`, the allowed words.
-pub(crate) fn live_variables() -> ArgValueCompleter {
-    ArgValueCompleter::new(assignments)
-}
-
-/// Completes processes, ledgers of dead ones, and all variables.
-pub(crate) fn targets_and_variables() -> ArgValueCompleter {
-    ArgValueCompleter::new(|word: &OsStr| both(found(word, false), variables(word)))
-}
-
-/// Completes all variables.
-pub(crate) fn all_variables() -> ArgValueCompleter {
-    ArgValueCompleter::new(variables)
-}
-
-/// Completes programs in PATH.
-pub(crate) fn command() -> ArgValueCompleter {
-    ArgValueCompleter::new(|word: &OsStr| match word.as_encoded_bytes().contains(&b'/') {
-        true => PathCompleter::any().complete(word),
-        false => programs(word),
-    })
+/// Returns processes, and ledgers of dead ones.
+pub(crate) fn recorded(word: &OsStr) -> Vec<CompletionCandidate> {
+    found(word, false)
 }
 
 /// Returns the command line for completion. A command and its arguments follow `--`, but clap's engine would offer
@@ -62,16 +42,11 @@ pub(crate) fn behind_dashes(root: Command) -> Command {
     let typed = words.split_last().map_or(&[][..], |(_, typed)| typed);
     let Some(at) = typed.iter().position(|word| word == "--") else { return root };
     let is_first = at + 1 == typed.len();
-    let offer = || if is_first { command() } else { ArgValueCompleter::new(files) };
+    let offer = || offer([if is_first { command } else { files }]);
     root.mut_subcommand("run", |run| run.mut_arg("command", |arg| arg.add(offer())))
         .mut_subcommand("record", |record| {
             record.mut_arg("target", |arg| arg.add(offer())).mut_arg("command", |arg| arg.add(offer()))
         })
-}
-
-fn both(mut first: Vec<CompletionCandidate>, second: Vec<CompletionCandidate>) -> Vec<CompletionCandidate> {
-    first.extend(second);
-    first
 }
 
 /// Returns processes by pid, or by name if the beginning of a name was typed.
@@ -95,7 +70,7 @@ fn candidate(word: String, what: &str) -> CompletionCandidate {
 }
 
 /// Returns the files; before a letter is typed only those that gpumem writes.
-fn files(word: &OsStr) -> Vec<CompletionCandidate> {
+pub(crate) fn files(word: &OsStr) -> Vec<CompletionCandidate> {
     let ours = |path: &Path| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         path.is_file() && ENDINGS.iter().any(|ending| name.ends_with(ending))
@@ -110,11 +85,13 @@ fn is_folder(one: &CompletionCandidate) -> bool {
     one.get_value().as_encoded_bytes().ends_with(b"/")
 }
 
-fn variables(word: &OsStr) -> Vec<CompletionCandidate> {
+/// Returns all variables.
+pub(crate) fn variables(word: &OsStr) -> Vec<CompletionCandidate> {
     named(word, settings::ALL.iter(), "")
 }
 
-fn assignments(word: &OsStr) -> Vec<CompletionCandidate> {
+/// Returns variables that can change, each with `=`; behind `=`, the allowed words.
+pub(crate) fn assignments(word: &OsStr) -> Vec<CompletionCandidate> {
     let typed = word.to_str().unwrap_or_default();
     let Some((name, value)) = typed.split_once('=') else { return named(word, settings::live(), "=") };
     let Some(setting) = settings::find(name) else { return Vec::new() };
@@ -138,10 +115,13 @@ fn named<'a>(word: &OsStr, all: impl Iterator<Item = &'a Setting>, end: &str) ->
     all.filter_map(one).collect()
 }
 
-/// Returns programs in PATH, once a letter is typed; before that there are too many.
-fn programs(word: &OsStr) -> Vec<CompletionCandidate> {
+/// Returns programs in PATH, once a letter is typed; before that there are too many. Behind a slash, returns files.
+pub(crate) fn command(word: &OsStr) -> Vec<CompletionCandidate> {
     if word.is_empty() {
         return Vec::new();
+    }
+    if word.as_encoded_bytes().contains(&b'/') {
+        return PathCompleter::any().complete(word);
     }
     let dirs = std::env::var_os("PATH").unwrap_or_default();
     let mut names = BTreeSet::new();

@@ -1,6 +1,6 @@
 //! `gpumem clean`: removes ledgers of dead processes.
 
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::source::ask::answers;
 use crate::source::find::{self, At, FoundProcess, LedgerFile};
@@ -44,14 +44,12 @@ struct LedgerRow {
     why: String,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "clean";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// If a file cannot be removed.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let survey = find::survey(&context.world);
         let mut report = Report { removed: Vec::new(), kept: Vec::new(), dry_run: self.dry_run };
         let mut failed = Vec::new();

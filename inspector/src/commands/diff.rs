@@ -1,7 +1,7 @@
 //! `gpumem diff A [B]`: growth between two snapshots.
 
 use crate::args::{Target, candidates};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::Filter;
 use crate::model::cache::{self, Cache};
@@ -22,10 +22,10 @@ use std::io::Write;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The earlier snapshot: a dump, a ledger or a pid
-    #[arg(value_name = "BEFORE", add = candidates::targets())]
+    #[arg(value_name = "BEFORE", add = candidates::offer([candidates::recorded, candidates::files]))]
     before: OsString,
     /// The later snapshot: a dump, a ledger or a pid [default: the process that BEFORE was taken from, as it is now]
-    #[arg(value_name = "AFTER", add = candidates::targets())]
+    #[arg(value_name = "AFTER", add = candidates::offer([candidates::recorded, candidates::files]))]
     after: Option<OsString>,
     /// How to tell that two call sites are the same
     #[arg(long, value_enum, default_value = "address", value_name = "HOW")]
@@ -73,14 +73,12 @@ struct Side2 {
     pool: Pool,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "diff";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of choosing and reading either ledger.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let read = |name: &OsString| {
             let target = Some(name.clone());
             context.ledger(&Target { target, file: None, no_symbols: self.no_symbols, stack: self.stack })

@@ -3,7 +3,7 @@
 use super::output::{PRIVATE, save};
 use crate::args::Target;
 use crate::compose::Composer;
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::model::{Ledger, devices, totals};
 use crate::source::liveness::Life;
@@ -44,14 +44,12 @@ struct Report {
     symbols: u64,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "dump";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of choosing and reading the ledger, and of writing the file.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
         let (composer, symbols) = compose(context, &ledger, !self.target.no_symbols);
         let output = self.output.clone().unwrap_or_else(|| format!("gpumem-{}.gpumem", ledger.pid()).into());

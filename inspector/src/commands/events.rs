@@ -1,7 +1,7 @@
 //! `gpumem events`: events, oldest first.
 
 use crate::args::{Target, one_of};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::Result;
 use crate::model::events::{name, sentence, severity};
 use crate::model::sites::Sites;
@@ -66,14 +66,12 @@ struct EventRow {
     site: String,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "events";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of choosing and reading the ledger.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
         let events = &ledger.snapshot.events;
         let wanted = |event: &&EventSlot| {

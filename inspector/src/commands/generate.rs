@@ -2,7 +2,7 @@
 
 use super::examples;
 use crate::args::candidates::COMPLETE;
-use crate::context::{Command, Context, to_stdout};
+use crate::context::{Context, to_stdout};
 use crate::failure::{Code, Failure, Result};
 use clap_complete::env::Shells;
 use gpumem_wire::settings;
@@ -26,15 +26,12 @@ pub(crate) struct Man {
     out: Option<PathBuf>,
 }
 
-impl Command for Completions {
-    const NAME: &'static str = "completions";
-    const READS_LEDGERS: bool = false;
-
+impl Completions {
     /// Prints completions.
     ///
     /// # Errors
     /// Those of stdout.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         context.no_json("a script of completions")?;
         let mut text = Vec::new();
         let shells = Shells::builtins();
@@ -46,15 +43,12 @@ impl Command for Completions {
     }
 }
 
-impl Command for Man {
-    const NAME: &'static str = "man";
-    const READS_LEDGERS: bool = false;
-
+impl Man {
     /// Prints or writes man pages.
     ///
     /// # Errors
     /// Those of writing.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         context.no_json("a man page")?;
         let mut root = (context.root)();
         root.build();

@@ -2,7 +2,7 @@
 
 use super::set::names_one;
 use crate::args::{Target, candidates};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::model::variables::{self, Source, Variable};
 use crate::view::table::{DIM, Table};
@@ -19,10 +19,10 @@ use std::io::Write;
 pub(crate) struct Args {
     /// A pid, a process's name, or the path of a dump or a ledger; not needed if only one process fits. The name of a
     /// variable always means the variable
-    #[arg(value_name = "PID|NAME|FILE", add = candidates::targets_and_variables())]
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::offer([candidates::recorded, candidates::variables]))]
     target: Option<OsString>,
     /// Only these variables, with or without GPUMEM_ [default: all]
-    #[arg(value_name = "VARIABLE", value_parser = super::set::any_variable(), add = candidates::all_variables())]
+    #[arg(value_name = "VARIABLE", value_parser = super::set::any_variable(), add = candidates::offer([candidates::variables]))]
     variables: Vec<OsString>,
 }
 
@@ -32,14 +32,12 @@ struct Report {
     variables: Vec<Variable>,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "get";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// `Code::Usage` for an unknown variable; those of choosing and reading the ledger.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let (mut target, mut names) = (self.target.clone(), self.variables.clone());
         if let Some(first) = target.take_if(|first| names_one(first)) {
             names.insert(0, first);

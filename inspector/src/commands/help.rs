@@ -1,6 +1,6 @@
 //! `gpumem help`: a command's help, or a guide.
 
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::text;
 use crate::view::table::{DIM, HEAD, paint, terminal_size};
@@ -46,15 +46,12 @@ fn topics(word: &OsStr) -> Vec<CompletionCandidate> {
     all.into_iter().map(offered).collect()
 }
 
-impl Command for Args {
-    const NAME: &'static str = "help";
-    const READS_LEDGERS: bool = false;
-
+impl Args {
     /// Prints it.
     ///
     /// # Errors
     /// `Code::Usage` if it is neither.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         context.no_json("help")?;
         let mut root = (context.root)();
         root.build();

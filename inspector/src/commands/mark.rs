@@ -1,7 +1,7 @@
 //! `gpumem mark NAME`: a named moment among the events of a running process.
 
 use crate::args::Asked;
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::source::ask::ask;
 use crate::source::choose;
@@ -25,14 +25,12 @@ struct Report {
     mark: String,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "mark";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of choosing the process and of asking it.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         if self.name.trim().is_empty() {
             return Err(Failure::usage("a mark needs a name"));
         }
@@ -43,9 +41,7 @@ impl Command for Args {
             writeln!(out, "marked {:?} in pid {}; gpumem events shows it", text::clean(&report.mark), report.pid)
         })
     }
-}
 
-impl Args {
     /// Adds a hint to a failure: a pid in place of the name looks like the wrong order.
     fn hint(&self, failure: Failure) -> Failure {
         match self.whom.target().target {

@@ -2,7 +2,6 @@
 //! This file lists the commands in the order of the help.
 
 mod allocs;
-mod check;
 mod clean;
 mod diff;
 pub(crate) mod doctor;
@@ -16,7 +15,6 @@ mod graphs;
 mod help;
 mod leaks;
 mod mark;
-mod off;
 mod output;
 mod park;
 mod ps;
@@ -32,30 +30,24 @@ mod several;
 mod share;
 mod stats;
 mod top;
-mod trim;
 
-use crate::context::{self, Context};
+use crate::context::Context;
 use crate::failure::Result;
 
 pub(crate) use run::joined;
 
 macro_rules! commands {
-    ($($variant:ident($args:ty)),+ $(,)?) => {
+    ($($name:literal: $variant:ident($args:ty)),+ $(,)?) => {
         /// What to do.
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Command {
-            $(#[command(name = <$args as context::Command>::NAME)] $variant($args)),+
+            $(#[command(name = $name)] $variant($args)),+
         }
 
         impl Command {
-            /// Returns the name on the command line.
+            /// Returns the name on the command line and in JSON.
             pub(crate) fn name(&self) -> &'static str {
-                match self { $(Self::$variant(_) => <$args as context::Command>::NAME),+ }
-            }
-
-            /// True if it looks for ledgers in GPUMEM_DIR.
-            pub(crate) fn reads_ledgers(&self) -> bool {
-                match self { $(Self::$variant(_) => <$args as context::Command>::READS_LEDGERS),+ }
+                match self { $(Self::$variant(_) => $name),+ }
             }
 
             /// Runs it.
@@ -63,40 +55,48 @@ macro_rules! commands {
             /// # Errors
             /// Each command documents its own.
             pub(crate) fn run(&self, context: &Context) -> Result<()> {
-                match self { $(Self::$variant(args) => context::Command::run(args, context)),+ }
+                match self { $(Self::$variant(args) => args.run(context)),+ }
             }
         }
     };
 }
 
 commands! {
-    Run(run::Args),
-    Record(record::Args),
-    Ps(ps::Args),
-    Allocs(allocs::Args),
-    Leaks(leaks::Args),
-    Graphs(graphs::Args),
-    Stats(stats::Args),
-    Events(events::Args),
-    Top(top::Args),
-    Mark(mark::Args),
-    Trim(trim::Args),
-    Check(check::Args),
-    Set(set::Args),
-    Get(get::Args),
-    Off(off::Args),
-    Park(park::Args),
-    Resume(resume::Args),
-    Share(share::Args),
-    Dump(dump::Args),
-    Diff(diff::Args),
-    Export(export::Args),
-    Serve(serve::Args),
-    Report(report::Args),
-    Clean(clean::Args),
-    Doctor(doctor::Args),
-    Selftest(selftest::Args),
-    Completions(generate::Completions),
-    Man(generate::Man),
-    Help(help::Args),
+    "run": Run(run::Args),
+    "record": Record(record::Args),
+    "ps": Ps(ps::Args),
+    "allocs": Allocs(allocs::Args),
+    "leaks": Leaks(leaks::Args),
+    "graphs": Graphs(graphs::Args),
+    "stats": Stats(stats::Args),
+    "events": Events(events::Args),
+    "top": Top(top::Args),
+    "mark": Mark(mark::Args),
+    "trim": Trim(said::TrimArgs),
+    "check": Check(said::CheckArgs),
+    "set": Set(set::Args),
+    "get": Get(get::Args),
+    "off": Off(said::OffArgs),
+    "park": Park(park::Args),
+    "resume": Resume(resume::Args),
+    "share": Share(share::Args),
+    "dump": Dump(dump::Args),
+    "diff": Diff(diff::Args),
+    "export": Export(export::Args),
+    "serve": Serve(serve::Args),
+    "report": Report(report::Args),
+    "clean": Clean(clean::Args),
+    "doctor": Doctor(doctor::Args),
+    "selftest": Selftest(selftest::Args),
+    "completions": Completions(generate::Completions),
+    "man": Man(generate::Man),
+    "help": Help(help::Args),
+}
+
+impl Command {
+    /// True if it looks for ledgers in GPUMEM_DIR.
+    pub(crate) fn reads_ledgers(&self) -> bool {
+        use Command::{Completions, Doctor, Help, Man, Run, Selftest};
+        !matches!(self, Completions(_) | Doctor(_) | Help(_) | Man(_) | Run(_) | Selftest(_))
+    }
 }

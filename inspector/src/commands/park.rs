@@ -1,7 +1,7 @@
 //! `gpumem park`: moves the device memory of running processes to host memory.
 
-use crate::args::span;
-use crate::context::{Command, Context};
+use crate::args::{candidates, span};
+use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::parking::driver::Driver;
 use crate::parking::obstacles::{self, Obstacle};
@@ -37,7 +37,7 @@ const TRIES: u32 = 4;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The processes: pids or names
-    #[arg(value_name = "PID|NAME", required_unless_present = "worker", add = crate::args::candidates::processes())]
+    #[arg(value_name = "PID|NAME", required_unless_present = "worker", add = candidates::offer([candidates::running]))]
     targets: Vec<String>,
     /// Say what would be parked, how much that frees, and why something cannot be parked; park nothing
     #[arg(long)]
@@ -85,14 +85,12 @@ struct Row {
     obstacles: Vec<String>,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "park";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// The driver cannot park, a process cannot be parked, or the driver refused.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let world = &context.world;
         if self.worker {
             return worker::serve(world);
@@ -131,9 +129,7 @@ impl Command for Args {
             return context.print(&report, print);
         }
     }
-}
 
-impl Args {
     /// Returns the processes that are to be parked.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! `gpumem ps`: processes with the shim, and ledgers of dead ones.
 
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::model::totals::{self, Live};
 use crate::source::find::{self, FoundProcess, LedgerFile};
@@ -55,14 +55,12 @@ struct Row {
     of_other_version: bool,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "ps";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// `Code::Nothing` if there is nothing to list.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let survey = find::survey(&context.world);
         let shown = survey.found.iter().filter(|found| !self.live || !found.is_unreadable_and_dead());
         let rows = shown.map(|found| row(context, found));

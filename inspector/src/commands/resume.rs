@@ -1,7 +1,8 @@
 //! `gpumem resume`: moves the memory of parked processes back to their GPUs.
 
 use super::park::{ended, of_another_user, pids};
-use crate::context::{Command, Context};
+use crate::args::candidates;
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::parking::driver::{Checkpoints, Driver, State};
 use crate::parking::registry::{self, OnCard, Parked};
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The processes: pids or names. Not needed if all that is parked was parked together
-    #[arg(value_name = "PID|NAME", add = crate::args::candidates::processes())]
+    #[arg(value_name = "PID|NAME", add = candidates::offer([candidates::running]))]
     targets: Vec<String>,
 }
 
@@ -44,14 +45,12 @@ struct Row {
     seconds: f64,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "resume";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Nothing is parked, there is no room, or the driver refused.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let world = &context.world;
         let driver = Driver::open().map_err(|why| Failure::error(format!("nothing can be resumed: {why}")))?;
         let members = self.members(world, &driver)?;
@@ -73,9 +72,7 @@ impl Command for Args {
         ended(end, "resumed")?;
         context.print(&report, print)
     }
-}
 
-impl Args {
     /// Returns the processes to resume, in the order in which they were parked.
     fn members(&self, world: &World, driver: &Driver) -> Result<Vec<Parked>> {
         let noted = registry::all(world);

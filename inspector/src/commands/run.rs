@@ -1,6 +1,7 @@
 //! `gpumem run -- COMMAND`: starts a command under the shim, by exec.
 
-use crate::context::{Command, Context};
+use crate::args::candidates;
+use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::launch::start;
 use crate::text::shell_word;
@@ -29,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
     lib: Option<PathBuf>,
     /// The command and its arguments
-    #[arg(trailing_var_arg = true, value_name = "COMMAND", add = crate::args::candidates::command())]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", add = candidates::offer([candidates::command]))]
     command: Vec<OsString>,
 }
 
@@ -51,7 +52,7 @@ fn option_name(setting: &Setting) -> String {
 /// Returns a command line in which `run --pool 0` becomes one word, `--pool=0`. A switch takes no word behind it, since
 /// that is the command; but 0 is not a command that a user means.
 pub(crate) fn joined(words: Vec<OsString>) -> Vec<OsString> {
-    let at = words.iter().position(|word| word == <Args as Command>::NAME).unwrap_or(words.len());
+    let at = words.iter().position(|word| word == "run").unwrap_or(words.len());
     let mut joined: Vec<OsString> = words[..(at + 1).min(words.len())].to_vec();
     let mut rest = words.into_iter().skip(at + 1).peekable();
     let named = |word: &OsStr| {
@@ -147,15 +148,12 @@ struct Report {
     shell: String,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "run";
-    const READS_LEDGERS: bool = false;
-
+impl Args {
     /// Runs the command; returns only if it could not be started.
     ///
     /// # Errors
     /// [`Code::RunFailed`], [`Code::NotFound`], [`Code::NotExecutable`].
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let failed = |failure: Failure| Failure { code: Code::RunFailed, ..failure };
         let mut environment =
             start::environment(self.lib.as_deref(), &self.command, context.global.dir.as_deref()).map_err(failed)?;

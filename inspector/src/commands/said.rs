@@ -1,13 +1,52 @@
-//! Commands whose whole output is the answer of a running process.
+//! `gpumem trim`, `gpumem check` and `gpumem off`: commands whose whole output is the answer of a running process.
 
-use crate::args::Target;
+use crate::args::{Asked, span};
 use crate::context::Context;
 use crate::failure::Result;
-use crate::source::ask::{Whom, ask, ask_patiently};
+use crate::source::ask::{PATIENCE, ask_patiently, longest_work_ms};
 use crate::text;
 use gpumem_wire::command::Request;
 use serde::Serialize;
 use std::time::Duration;
+
+/// Give the memory that gpumem's pool keeps in a running process back to the driver
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct TrimArgs {
+    /// Also refuse one request of the call site that strands most, so that the program frees its stranded memory
+    ///
+    /// Only for programs that are known to free and retry when memory runs out: see
+    /// GPUMEM_STRANDED_RETRIES.
+    #[arg(long)]
+    press: bool,
+    #[command(flatten)]
+    whom: Asked,
+}
+
+/// Look now for writes outside of allocations, and to freed memory, in a process with GPUMEM_GUARD
+///
+/// The process writes its findings to stderr; gpumem events also shows them. The guard finds writes to the first 512
+/// bytes behind an allocation, and often to further ones (with GPUMEM_GUARD=front also in front of it). It finds writes
+/// to freed memory that was not used again. It finds no reads, no writes farther away, and nothing in shared memory. The
+/// answer counts memory that could not be read in time.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    whom: Asked,
+    /// How long the command waits for the process at most
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s")]
+    timeout: Duration,
+}
+
+/// Turn the pool and the graph cache off in a running process
+///
+/// Later allocations and graphs are the driver's own, and the memory that the pool keeps goes back to the driver.
+/// What was allocated or instantiated before stays as it is. Recording goes on. To turn both on again: gpumem set
+/// PID POOL=default GRAPH_CACHE=default.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct OffArgs {
+    #[command(flatten)]
+    whom: Asked,
+}
 
 #[derive(Serialize)]
 struct Report {
@@ -18,32 +57,42 @@ struct Report {
     said: String,
 }
 
-/// Sends a request to the target process, and prints its answer, or `if_nothing`.
-///
-/// # Errors
-/// Those of choosing the process and of asking it.
-pub(super) fn print(context: &Context, target: &Target, request: &Request, if_nothing: &str) -> Result<()> {
-    told(context, target, request, |whom| ask(whom, request), if_nothing)
+impl TrimArgs {
+    /// Runs `gpumem trim`.
+    ///
+    /// # Errors
+    /// Those of choosing the process and of asking it.
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
+        print(context, &self.whom, &Request::Trim { press: self.press }, PATIENCE, "")
+    }
 }
 
-/// As [`print`], with a longer patience.
-///
-/// # Errors
-/// As [`print`].
-pub(super) fn print_within(context: &Context, target: &Target, request: &Request, patience: Duration) -> Result<()> {
-    told(context, target, request, |whom| ask_patiently(whom, request, patience), "")
+impl CheckArgs {
+    /// Runs `gpumem check`.
+    ///
+    /// # Errors
+    /// Those of choosing the process and of asking it; also if it has no guard.
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
+        let longest_ms = longest_work_ms(self.timeout);
+        print(context, &self.whom, &Request::Check { longest_ms }, self.timeout, "")
+    }
 }
 
-fn told(
-    context: &Context,
-    target: &Target,
-    request: &Request,
-    ask: impl Fn(&Whom<'_>) -> Result<String>,
-    if_nothing: &str,
-) -> Result<()> {
-    let ledger = context.live_ledger(target)?;
+impl OffArgs {
+    /// Runs `gpumem off`.
+    ///
+    /// # Errors
+    /// Those of choosing the process and of asking it.
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
+        print(context, &self.whom, &Request::Off, PATIENCE, "pool and graph cache are off")
+    }
+}
+
+/// Sends a request to a process, and prints its answer, or `if_nothing`.
+fn print(context: &Context, whom: &Asked, request: &Request, patience: Duration, if_nothing: &str) -> Result<()> {
+    let ledger = context.live_ledger(&whom.target())?;
     let press = if let Request::Trim { press } = request { Some(*press) } else { None };
-    let report = Report { pid: ledger.pid(), press, said: ask(&ledger.whom())? };
+    let report = Report { pid: ledger.pid(), press, said: ask_patiently(&ledger.whom(), request, patience)? };
     context.print(&report, |out, report| {
         let said = if report.said.is_empty() { if_nothing.into() } else { text::clean(&report.said) };
         writeln!(out, "pid {}: {said}", report.pid)

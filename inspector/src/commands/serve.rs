@@ -1,7 +1,7 @@
 //! `gpumem serve`: metrics and profiles of all processes, for Prometheus and for stores of profiles.
 
 use crate::args::{number_in, span};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::Result;
 use crate::metrics::{self, Collector, Detail, Format, Lack, otlp, table};
 use crate::web::{self, Asked, Endpoint, MadePage, Outcomes, Pages, Push, Ready, Reply, Source, StatusCode, Wanted};
@@ -126,14 +126,12 @@ fn add_outcomes(page: &mut metrics::Page, outcomes: &Outcomes) {
     page.add(&table::OTLP_WAITING_BYTES, &[], waiting_bytes.get() as f64);
 }
 
-impl Command for Args {
-    const NAME: &'static str = "serve";
-
+impl Args {
     /// Serves until a signal ends it.
     ///
     /// # Errors
     /// The reason why it cannot listen.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let detail = Detail { top: self.top, symbols: !self.no_symbols };
         if let Some(why) = context.world.lacks_proc() {
             tracing::warn!("{why}");

@@ -1,7 +1,7 @@
 //! `gpumem set [PID] VARIABLE=VALUE…`: changes variables of a running process.
 
 use crate::args::{Target, candidates};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::model::variables::{self, Variable};
 use crate::source::ask::ask;
@@ -21,11 +21,11 @@ use std::io::Write;
 #[command(override_usage = "gpumem set [OPTIONS] [PID|NAME|FILE] <VARIABLE=VALUE>...")]
 pub(crate) struct Args {
     /// A pid, a process's name, or the path of its ledger; not needed if only one process runs
-    #[arg(value_name = "PID|NAME|FILE", add = candidates::processes_and_live_variables())]
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::offer([candidates::running, candidates::assignments]))]
     target: Option<OsString>,
     /// VARIABLE=VALUE, or VARIABLE VALUE, with or without GPUMEM_, as in the environment. The value "default" restores
     /// the default
-    #[arg(value_name = "VARIABLE=VALUE", value_parser = live_variable(), add = candidates::live_variables())]
+    #[arg(value_name = "VARIABLE=VALUE", value_parser = live_variable(), add = candidates::offer([candidates::assignments]))]
     changes: Vec<OsString>,
     /// Set a GPUMEM_LIMIT that is below what is live
     #[arg(long)]
@@ -100,25 +100,23 @@ fn changes(words: &[OsString]) -> std::result::Result<Changes<'_>, String> {
     if found.is_empty() { Err("a variable and its value are missing".into()) } else { Ok(found) }
 }
 
-impl Args {
-    /// Returns the target process, if given, and the changes. The first word is a process if it is no change, and not
-    /// the name of a variable with the second word as its value.
-    ///
-    /// # Errors
-    /// `Code::Usage`.
-    fn parsed(words: &[OsString]) -> Result<(Option<&OsString>, Changes<'_>)> {
-        let whole = match changes(words) {
-            Ok(all) => return Ok((None, all)),
-            Err(why) => why,
-        };
-        let Some((first, rest)) = words.split_first().filter(|(first, _)| assignment(first).is_none()) else {
-            return Err(usage(whole, None));
-        };
-        match changes(rest) {
-            Ok(all) => Ok((Some(first), all)),
-            Err(_) if names_one(first) => Err(usage(whole, None)),
-            Err(why) => Err(usage(why, Some(first))),
-        }
+/// Returns the target process, if given, and the changes. The first word is a process if it is no change, and not
+/// the name of a variable with the second word as its value.
+///
+/// # Errors
+/// `Code::Usage`.
+fn parsed(words: &[OsString]) -> Result<(Option<&OsString>, Changes<'_>)> {
+    let whole = match changes(words) {
+        Ok(all) => return Ok((None, all)),
+        Err(why) => why,
+    };
+    let Some((first, rest)) = words.split_first().filter(|(first, _)| assignment(first).is_none()) else {
+        return Err(usage(whole, None));
+    };
+    match changes(rest) {
+        Ok(all) => Ok((Some(first), all)),
+        Err(_) if names_one(first) => Err(usage(whole, None)),
+        Err(why) => Err(usage(why, Some(first))),
     }
 }
 
@@ -145,17 +143,15 @@ struct VariableChange {
     said: String,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "set";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// `Code::Usage` for a value that the variable does not allow; those of choosing the process and
     /// of asking it.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let words: Vec<OsString> = self.target.iter().chain(&self.changes).cloned().collect();
-        let (target, wanted) = Self::parsed(&words)?;
+        let (target, wanted) = parsed(&words)?;
         let mut checked: Vec<(&'static Setting, &str)> = Vec::new();
         for (name, value) in wanted {
             let (setting, _) = settings::change(name, value).map_err(Failure::usage)?;
@@ -218,7 +214,7 @@ mod tests {
     /// Returns the process and the changes on a command line, or the error.
     fn parsed(line: &str) -> std::result::Result<String, String> {
         let words: Vec<OsString> = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect();
-        let parsed = Args::parsed(&words).map_err(|failure| failure.what)?;
+        let parsed = super::parsed(&words).map_err(|failure| failure.what)?;
         let target = parsed.0.map(|target| format!("[{}]", target.display())).unwrap_or_default();
         Ok(parsed.1.iter().fold(target, |text, (name, value)| format!("{text} {name}:{value}")))
     }

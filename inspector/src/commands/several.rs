@@ -2,7 +2,7 @@
 //! more than one runs.
 
 use crate::args::Target;
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::Result;
 use crate::model::Ledger;
 use crate::model::overview::Overview;
@@ -89,17 +89,17 @@ impl ProcessRow {
 ///
 /// # Errors
 /// Those of choosing and reading the ledger, and of writing the answer.
-pub(super) fn one_or_answer<C: Command>(context: &Context, target: &Target, for_one: bool) -> Result<Option<Ledger>> {
+pub(super) fn one_or_answer(context: &Context, target: &Target, for_one: bool) -> Result<Option<Ledger>> {
     let found = if for_one { Vec::new() } else { context.running(target) };
     match found.as_slice() {
         [] => context.ledger(target).map(Some),
         [one] => context.read(one, target).map(Some),
-        several => answer::<C>(context, target, several).map(|()| None),
+        several => answer(context, target, several).map(|()| None),
     }
 }
 
 /// Prints the answer for all of them.
-fn answer<C: Command>(context: &Context, target: &Target, several: &[FoundProcess]) -> Result<()> {
+fn answer(context: &Context, target: &Target, several: &[FoundProcess]) -> Result<()> {
     let (begin, books) = (Instant::now(), Books::default());
     let mut report = Report { processes: Vec::new(), left_out: Vec::new() };
     for found in several {
@@ -117,7 +117,7 @@ fn answer<C: Command>(context: &Context, target: &Target, several: &[FoundProces
         let faster = b.growing_bytes_per_minute.total_cmp(&a.growing_bytes_per_minute);
         faster.then(device(b).cmp(&device(a))).then(a.pid.cmp(&b.pid))
     });
-    context.print(&report, |out, report| print(out, report, C::NAME))
+    context.print(&report, |out, report| print(out, report, context.name))
 }
 
 fn print(out: &mut dyn Write, report: &Report, command: &str) -> std::io::Result<()> {

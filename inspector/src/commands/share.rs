@@ -1,7 +1,7 @@
 //! `gpumem share NAME`: several programs take turns on a card that cannot hold them all.
 
 use crate::args::{size, span};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::parking::driver::Driver;
 use crate::parking::share::service::{self, Options};
@@ -45,14 +45,12 @@ fn name(text: &str) -> std::result::Result<String, String> {
     }
 }
 
-impl Command for Args {
-    const NAME: &'static str = "share";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// The driver cannot park, another service has the name, or the quantum is too short.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         context.no_json("what share says")?;
         if self.quantum < Duration::from_secs(1) {
             return Err(Failure::new(

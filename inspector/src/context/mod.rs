@@ -1,4 +1,4 @@
-//! The trait of all commands, and the context that each of them gets.
+//! The context that every command gets.
 //!
 //! * [`retype`]: the command line with another process as its target.
 
@@ -19,26 +19,12 @@ use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A command: its arguments, and the code that runs it.
-pub(crate) trait Command: clap::Args {
-    /// Its name on the command line and in JSON.
-    const NAME: &'static str;
-    /// True if it looks for ledgers in GPUMEM_DIR.
-    const READS_LEDGERS: bool = true;
-
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// Each command documents its own.
-    fn run(&self, context: &Context) -> Result<()>;
-}
-
 /// Context that every command gets.
 pub(crate) struct Context {
     pub world: World,
     pub global: Global,
-    /// The command's name, for JSON.
-    name: &'static str,
+    /// The command's name.
+    pub name: &'static str,
     /// clap's definition of the whole command line.
     pub root: fn() -> clap::Command,
     /// Problems with files that were shown in spite of them.

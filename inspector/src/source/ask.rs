@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for an answer. The control thread answers at once, between two samples; a process that does not answer
 /// is stopped.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// Time until the next try if the socket's queue of clients is full.
 const NEXT_TRY: Duration = Duration::from_millis(20);
 

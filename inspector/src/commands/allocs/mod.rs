@@ -5,7 +5,7 @@
 mod text;
 
 use crate::args::{Target, name_of, one_of, since, size, span};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::model::allocs::{self, By, Filter, Group, Sort};
 use crate::model::key::GroupKey;
@@ -136,14 +136,12 @@ struct AllocRow {
     stack: Vec<Frame>,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "allocs";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Errors of choosing and reading the ledger.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
         let since = self.since.clone().or(self.newer.map(Since::Span));
         let since = since.map(|since| marks::moment(&ledger, &since)).transpose();
@@ -156,9 +154,7 @@ impl Command for Args {
         let report = group_rows(&ledger, &filter, self, since.as_ref(), limit)?;
         context.print(&report, |out, report| text::print(out, report, &ledger, self, text::print_groups))
     }
-}
 
-impl Args {
     fn selection(&self, since: Option<&Moment>) -> Filter {
         Filter {
             kinds: self.kind.clone(),

@@ -26,8 +26,8 @@ mod without_shim;
 
 pub use checks::check_list;
 
-use crate::args::Target;
-use crate::context::{Command, Context};
+use crate::args::{Target, candidates};
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::model::Ledger;
 use crate::source::find::{FoundProcess, LedgerFile, Survey};
@@ -52,7 +52,7 @@ use subject::{Machine, Subject, WithoutShim};
 pub(crate) struct Args {
     /// Check this process, with or without the shim: its pid, its name, or the path of a dump or a ledger [default: every
     /// process that has the shim]
-    #[arg(value_name = "PID|NAME|FILE", add = crate::args::candidates::targets())]
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::offer([candidates::recorded, candidates::files]))]
     target: Option<OsString>,
     /// Also show the checks that are in order
     #[arg(long)]
@@ -66,15 +66,12 @@ struct Report {
     checks_ok: usize,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "doctor";
-    const READS_LEDGERS: bool = false;
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// `Code::Error` if a finding has severity error; those of choosing a process.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let world = &context.world;
         let survey = match self.target {
             Some(_) => find::survey(&world.wide()),
@@ -104,9 +101,7 @@ impl Command for Args {
             _ => Ok(()),
         }
     }
-}
 
-impl Args {
     fn of_one(&self, context: &Context, survey: &Survey, target: &OsStr) -> Result<Vec<Finding>> {
         let world = &context.world;
         let named = target.to_str().and_then(choose::pid).or_else(|| without_ledger(context, survey, target));

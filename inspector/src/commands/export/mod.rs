@@ -16,7 +16,7 @@ mod trace;
 
 use super::output::{FOR_OTHERS, PRIVATE, Written};
 use crate::args::Target;
-use crate::context::{Command, Context, to_stdout};
+use crate::context::{Context, to_stdout};
 use crate::failure::{Code, Failure, Result};
 use crate::metrics::{self, Detail, Page, pprof};
 use crate::model::Ledger;
@@ -90,14 +90,12 @@ impl Format {
     }
 }
 
-impl Command for Args {
-    const NAME: &'static str = "export";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of choosing and reading the ledger, and of writing the file.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let file = self.output.as_deref().filter(|path| *path != Path::new("-"));
         let of_json = || (file.is_none() && context.global.json).then_some(Format::Json);
         let Some(format) = self.to.or_else(|| file.and_then(Format::of)).or_else(of_json) else {
@@ -122,10 +120,11 @@ impl Command for Args {
         let target = self.target.target.as_deref().or(self.target.file.as_deref()).map(Path::new);
         let trace = target.filter(|_| format == Format::Csv).map(trace::named).transpose()?.flatten();
         let ledger = if all || trace.is_some() { None } else { Some(context.ledger(&self.target)?) };
+        let detail = Detail { top: metrics::TOP, symbols: !self.target.no_symbols };
         let write = |out: &mut dyn Write| match (&trace, &ledger) {
             (Some(trace), _) => trace::csv(out, trace),
             (None, Some(ledger)) => print(&mut context.limited(out), context, format, ledger),
-            (None, None) => write_page(out, &metrics::of_all(&context.world, self.detail(), None)),
+            (None, None) => write_page(out, &metrics::of_all(&context.world, detail, None)),
         };
         let Some(path) = file else {
             if format.is_text() {
@@ -163,12 +162,6 @@ fn print(out: &mut dyn Write, context: &Context, format: Format, ledger: &Ledger
 
 fn write_page(out: &mut dyn Write, page: &Page) -> std::io::Result<()> {
     out.write_all(page.write(metrics::Format::Text).as_bytes())
-}
-
-impl Args {
-    fn detail(&self) -> Detail {
-        Detail { top: metrics::TOP, symbols: !self.target.no_symbols }
-    }
 }
 
 #[cfg(test)]

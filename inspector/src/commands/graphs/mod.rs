@@ -3,7 +3,7 @@
 mod text;
 
 use crate::args::{Target, one_of};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::Result;
 use crate::model::cache::{self, Cache};
 use crate::model::execs;
@@ -100,14 +100,12 @@ struct ExecRow {
     stack: Vec<Frame>,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "graphs";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of choosing and reading the ledger.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
         let limit = context.rows(self.limit);
         let report = report(self, &ledger, limit);

@@ -7,7 +7,7 @@ mod text;
 
 use super::several;
 use crate::args::{Target, rate, since, size, span};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::model::allocs::{self, By, Filter};
 use crate::model::key::GroupKey;
@@ -151,21 +151,19 @@ struct SuspectRow {
     stack: Vec<Frame>,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "leaks";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of choosing and reading the ledger, and of asking the process; a missing mark; `Code::Nothing` for more
     /// growth than is allowed; `Code::Error` if there are too few samples to tell.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         if self.suspect {
             return suspect::run(self, context);
         }
         let gate = self.fail_over.is_some() || self.fail_rate.is_some();
         let for_one = gate || self.since.is_some() || self.limit.is_some() || self.all || self.stacks;
-        let Some(ledger) = several::one_or_answer::<Self>(context, &self.target, for_one)? else { return Ok(()) };
+        let Some(ledger) = several::one_or_answer(context, &self.target, for_one)? else { return Ok(()) };
         let moment = self.since.as_ref().map(|since| marks::moment(&ledger, since)).transpose();
         let moment = moment.map_err(Failure::usage)?;
         let found = suspects::find(&ledger, moment.as_ref());
@@ -174,9 +172,7 @@ impl Command for Args {
         context.print(&report, |out, report| text::print(out, report, &ledger, self.all))?;
         verdict
     }
-}
 
-impl Args {
     fn report(&self, context: &Context, ledger: &Ledger, found: Suspects, since: Option<String>) -> Report {
         let remarks = growth::remarks(ledger, &found);
         let growing: Vec<&Suspect> = suspects::growing(&found.all).collect();

@@ -8,7 +8,7 @@ mod session;
 mod started;
 
 use crate::args::{Target, candidates, interval, size, span};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use std::ffi::OsString;
 use std::io::Write;
@@ -24,7 +24,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// A pid or a process name; not needed if only one process fits
-    #[arg(value_name = "PID|NAME", add = candidates::processes())]
+    #[arg(value_name = "PID|NAME", add = candidates::offer([candidates::running]))]
     target: Option<OsString>,
     /// The file to write; an existing recording is renamed to FILE~. Further processes of a command get the same name with
     /// their pid before .gz [default: gpumem-PID.rec.gz]
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
     lib: Option<PathBuf>,
     /// The command and its arguments
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "target", add = candidates::command())]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "target", add = candidates::offer([candidates::command]))]
     command: Vec<OsString>,
 }
 
@@ -59,15 +59,13 @@ fn most(text: &str) -> std::result::Result<u64, String> {
     }
 }
 
-impl Command for Args {
-    const NAME: &'static str = "record";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of choosing the process and of writing the file; those of `gpumem run`. If a command was started, its exit
     /// code is that of `gpumem`.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         if self.output.as_deref() == Some(Path::new("-")) {
             return Err(Failure::usage("a recording cannot be written to stdout").fix("name a file with -o"));
         }
@@ -76,9 +74,7 @@ impl Command for Args {
             false => started::record(self, context),
         }
     }
-}
 
-impl Args {
     fn attach(&self, context: &Context) -> Result<()> {
         let target = Target { target: self.target.clone(), ..Target::default() };
         let ledger = context.live_ledger(&target).map_err(|failure| self.hint(failure))?;

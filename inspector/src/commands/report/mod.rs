@@ -11,7 +11,7 @@ mod together;
 
 use super::output::{PRIVATE, Written};
 use crate::args::Target;
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::Result;
 use crate::model::Ledger;
 use crate::model::chart::{self, Chart};
@@ -83,14 +83,12 @@ struct ReportSource {
 /// Most moments that are listed: the newest ones.
 const MOMENTS: usize = 200;
 
-impl Command for Args {
-    const NAME: &'static str = "report";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of choosing and reading the ledger or the recording, and of writing the file.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let target = self.target.target.as_deref().or(self.target.file.as_deref());
         let report = match target.and_then(recorded::named) {
             Some(path) => together::report(path)?,
@@ -131,7 +129,7 @@ impl Report {
 
     fn write(&self, out: &mut dyn Write, as_json: bool) -> std::io::Result<()> {
         match &self.together {
-            _ if as_json => json::print(out, Args::NAME, self),
+            _ if as_json => json::print(out, "report", self),
             Some(together) => several::write(out, self, together),
             None => page::write(out, self),
         }

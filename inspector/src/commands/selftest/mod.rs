@@ -21,7 +21,7 @@ mod rules;
 mod suite;
 
 use crate::args::{number, number_in};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::launch::library;
 use crate::text;
@@ -249,15 +249,12 @@ struct Report {
     written: Option<rules::WrittenVerdict>,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "selftest";
-    const READS_LEDGERS: bool = false;
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// [`Code::Error`] if a check failed, [`Code::Usage`] (2) if nothing could be run.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         if cfg!(target_feature = "crt-static") {
             let why = "this gpumem is linked statically, and cannot load the driver's libraries";
             return Err(Failure::usage(why).fix("use the one that lies beside libgpumem.so"));

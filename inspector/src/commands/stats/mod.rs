@@ -9,7 +9,7 @@ mod whole;
 
 use super::several;
 use crate::args::Target;
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::Result;
 use crate::model::Head;
 use crate::model::growth::{self, Growth};
@@ -70,16 +70,14 @@ struct GrowthReport {
     rows: Vec<Growth>,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "stats";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// Those of choosing and reading the ledger.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         let for_one = self.all || self.samples;
-        let Some(ledger) = several::one_or_answer::<Self>(context, &self.target, for_one)? else { return Ok(()) };
+        let Some(ledger) = several::one_or_answer(context, &self.target, for_one)? else { return Ok(()) };
         let snapshot = &ledger.snapshot;
         let report = Report {
             process: Head::of(&ledger),

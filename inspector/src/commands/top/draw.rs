@@ -5,17 +5,18 @@
 mod help;
 mod lines;
 
-use super::look::{Ask, Look, Sheet, Tab, Tone};
+use super::look::{Ask, BAD, DIM, GOOD, Look, PLAIN, Sheet, Tab, WARN};
 use super::state::{Prompt, Rows, State};
+use crate::args::name_of;
 use crate::text;
 use crate::view::grid::{self, Column};
+use clap::ValueEnum;
 use lines::{cell, wrapped};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Modifier, Style};
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const CHOSEN: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 /// Smallest usable screen.
@@ -23,35 +24,18 @@ const LEAST: (u16, u16) = (40, 8);
 /// Most rows that one line of text above the tables takes.
 const MOST_WRAPPED: usize = 2;
 
-fn style(tone: Tone) -> Style {
-    match tone {
-        Tone::Plain => Style::new(),
-        Tone::Dim => DIM,
-        Tone::Good => Style::new().fg(Color::Green),
-        Tone::Warn => Style::new().fg(Color::Yellow),
-        Tone::Bad => Style::new().fg(Color::Red),
-    }
-}
-
-/// Sizes on the screen, for keys that move by pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Drawn {
-    /// Rows of the list, or lines of the text, that fit.
-    pub page: usize,
-}
-
-/// Draws everything.
-pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> Drawn {
+/// Draws everything. Returns the number of rows of the list, or lines of the text, that fit: keys move by pages.
+pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> usize {
     let area = buffer.area;
     // The terminal has no size yet, or lost it.
     if area.is_empty() {
-        return Drawn::default();
+        return 0;
     }
     if area.width < LEAST.0 || area.height < LEAST.1 {
         let (columns, rows) = LEAST;
         let said = format!("too small: {columns}x{rows} needed");
-        buffer.set_stringn(area.x, area.y, said, usize::from(area.width), Style::new());
-        return Drawn::default();
+        buffer.set_stringn(area.x, area.y, said, usize::from(area.width), PLAIN);
+        return 0;
     }
     let look = look.filter(|look| look.ask.whom == state.whom);
     header(buffer, Rect { height: 1, ..area }, state, look);
@@ -61,7 +45,7 @@ pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> Dr
     }
     footer(buffer, Rect { y: area.bottom() - 1, height: 1, ..area }, state, look);
     let body = Rect { y: area.y + 2, height: area.height - 3, ..area };
-    let page = match (state.help, &state.detail, look) {
+    match (state.help, &state.detail, look) {
         (Some(from), ..) => text_lines(buffer, body, &help::lines(state, body.width), from),
         (None, None, Some(look)) if look.ask.tab == state.tab => tables(buffer, body, state, look),
         (None, Some(detail), Some(Look { ask: Ask { detail: Some(id), .. }, detail: Some(lines), .. }))
@@ -74,8 +58,7 @@ pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> Dr
             put(buffer, body, "reading …", DIM);
             1
         }
-    };
-    Drawn { page }
+    }
 }
 
 /// Puts text at the beginning of an area.
@@ -105,12 +88,12 @@ fn header(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
     let mut parts = vec![("gpumem top".to_owned(), DIM)];
     match look.map(|look| &look.head) {
         None => {}
-        Some(head) if head.name.is_empty() => parts.push((head.status.clone(), Style::new())),
+        Some(head) if head.name.is_empty() => parts.push((head.status.clone(), PLAIN)),
         Some(head) => {
-            let tone = if head.running { Style::new() } else { style(Tone::Warn) };
+            let style = if head.running { PLAIN } else { WARN };
             parts.push((text::shorten(&head.name, 24).into_owned(), BOLD));
-            parts.push((format!("pid {}", head.pid), Style::new()));
-            parts.push((head.status.clone(), tone));
+            parts.push((format!("pid {}", head.pid), PLAIN));
+            parts.push((head.status.clone(), style));
         }
     }
     if let Some(age) = look.and_then(|look| look.head.baseline_age) {
@@ -123,10 +106,9 @@ fn header(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
 }
 
 fn tabs(buffer: &mut Buffer, area: Rect, now: Tab) {
-    let name = |(at, tab): (usize, &Tab)| {
-        (format!("{} {}", at + 1, tab.name()), if *tab == now { CHOSEN } else { Style::new() })
-    };
-    let mut parts: Vec<_> = Tab::ALL.iter().enumerate().map(name).collect();
+    let name =
+        |(at, tab): (usize, &Tab)| (format!("{} {}", at + 1, name_of(*tab)), if *tab == now { CHOSEN } else { PLAIN });
+    let mut parts: Vec<_> = Tab::value_variants().iter().enumerate().map(name).collect();
     let wide = parts.iter().map(|(part, _)| text::width(part) + 2).sum::<usize>();
     if wide > usize::from(area.width) + 2 {
         parts.retain(|(_, style)| *style == CHOSEN);
@@ -142,9 +124,9 @@ fn footer(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
         return self::prompt(buffer, area, prompt);
     }
     if let Some(message) = &state.message {
-        let tone = if message.bad { Tone::Bad } else { Tone::Good };
+        let style = if message.bad { BAD } else { GOOD };
         let lines = wrapped(&message.text, area.width, 1);
-        return put(buffer, area, lines.first().map_or("", String::as_str), style(tone));
+        return put(buffer, area, lines.first().map_or("", String::as_str), style);
     }
     let Some(look) = look else { return };
     if state.help.is_some() || state.detail.is_some() {
@@ -157,13 +139,13 @@ fn footer(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
         parts.push((format!("only {:?}", state.filter), CHOSEN));
     }
     if !sheet.of.is_empty() {
-        parts.push((format!("by {}", sheet.of), Style::new()));
+        parts.push((format!("by {}", sheet.of), PLAIN));
     }
     if let Some(column) = rows.sorted_by.and_then(|at| sheet.columns.get(at)) {
-        parts.push((format!("sorted by {}", title(look, column)), Style::new()));
+        parts.push((format!("sorted by {}", title(look, column)), PLAIN));
     }
     if rows.reversed {
-        parts.push(("reversed".into(), Style::new()));
+        parts.push(("reversed".into(), PLAIN));
     }
     let shown = rows.shown(sheet, &state.filter).len();
     let at = if shown == 0 { 0 } else { rows.at + 1 };
@@ -189,7 +171,7 @@ fn prompt(buffer: &mut Buffer, area: Rect, prompt: &Prompt) {
     let typed: Vec<char> = prompt.text.chars().collect();
     let tail: String = typed[typed.len().saturating_sub(room)..].iter().collect();
     let rest = Rect { x: area.x + at as u16, width: area.width - at as u16, ..area };
-    put(buffer, rest, &tail, Style::new());
+    put(buffer, rest, &tail, PLAIN);
     let cursor = rest.x + (text::width(&tail) as u16).min(rest.width.saturating_sub(1));
     if let Some(cell) = buffer.cell_mut((cursor, area.y)) {
         cell.set_style(CHOSEN);
@@ -207,11 +189,10 @@ fn tables(buffer: &mut Buffer, area: Rect, state: &State, look: &Look) -> usize 
         let rows = (rows as u16).min(area.height);
         Rect { y: area.y + rows, height: area.height - rows, ..area }
     };
-    for (line, tone) in
-        look.warnings.iter().map(|line| (line, Tone::Warn)).chain(look.lines.iter().map(|line| (line, Tone::Plain)))
-    {
+    let warnings = look.warnings.iter().map(|line| (line, WARN));
+    for (line, style) in warnings.chain(look.lines.iter().map(|line| (line, PLAIN))) {
         for line in wrapped(line, area.width, MOST_WRAPPED) {
-            put(buffer, area, &line, style(tone));
+            put(buffer, area, &line, style);
             area = below(area, 1);
         }
     }
@@ -253,7 +234,7 @@ fn sheet(
     let bars = grid::bars(usize::from(area.width));
     let first = rows.at / page * page;
     let line = |(at, row): (usize, &&super::look::Row)| grid::Line {
-        cells: row.cells.iter().map(|of| (cell(of, bars).into(), style(row.tone))).collect(),
+        cells: row.cells.iter().map(|of| (cell(of, bars).into(), row.style)).collect(),
         selected: chosen && first + at == rows.at,
     };
     let lines: Vec<_> = shown.iter().skip(first).take(page).enumerate().map(line).collect();
@@ -266,7 +247,7 @@ fn text_lines(buffer: &mut Buffer, area: Rect, lines: &[String], from: usize) ->
     let page = usize::from(area.height);
     let from = from.min(lines.len().saturating_sub(page));
     for (y, (at, line)) in (area.y..area.bottom()).zip(lines.iter().enumerate().skip(from)) {
-        put(buffer, Rect { y, height: 1, ..area }, line, if at == 0 { BOLD } else { Style::new() });
+        put(buffer, Rect { y, height: 1, ..area }, line, if at == 0 { BOLD } else { PLAIN });
     }
     page
 }

@@ -1,10 +1,10 @@
 //! The live view: takes keys and looks, and draws the screen.
 
 use super::Args;
-use super::draw::{self, Drawn};
+use super::draw;
 use super::look::Look;
 use super::state::{Effect, State};
-use super::worker::{FromWorker, Worker};
+use super::worker::{FromWorker, ToWorker, Worker};
 use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::view::plain::{Means, is_utf8};
@@ -32,9 +32,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     let mut live = LiveView { state: State::new(whom, args.interval, args.readonly), worker, look: None, asked: None };
     loop {
         live.ask();
-        let mut drawn = Drawn::default();
-        screen.draw(|buffer| drawn = draw::all(buffer, &live.state, live.look.as_ref())).map_err(terminal)?;
-        live.state.page = drawn.page;
+        let mut page = 0;
+        screen.draw(|buffer| page = draw::all(buffer, &live.state, live.look.as_ref())).map_err(terminal)?;
+        live.state.page = page;
         let woken = screen.wait(None).map_err(terminal)?;
         if let Some(signal) = woken.ended_by {
             screen.end_by(signal);
@@ -76,7 +76,7 @@ impl LiveView {
     fn ask(&mut self) {
         let ask = self.state.ask();
         if self.asked.as_ref() != Some(&ask) {
-            self.worker.ask(ask.clone());
+            self.worker.send(ToWorker::Ask(ask.clone()));
             self.asked = Some(ask);
         }
     }
@@ -98,8 +98,8 @@ impl LiveView {
                 Some(Effect::Quit) => return Ok(true),
                 Some(Effect::Suspend) => screen.suspend()?,
                 Some(Effect::Redraw) => screen.forget()?,
-                Some(Effect::Now) => self.worker.look_now(),
-                Some(Effect::Act(request)) => self.worker.act(request),
+                Some(Effect::Now) => self.worker.send(ToWorker::Now),
+                Some(Effect::Act(request)) => self.worker.send(ToWorker::Act(request)),
                 None => {}
             }
         }

@@ -3,11 +3,13 @@
 use crate::model::allocs;
 use crate::model::graphs;
 use crate::view::grid::Kind;
+use ratatui::style::{Color, Modifier, Style};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A tab.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// A tab, in their order on the screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
 pub(super) enum Tab {
     #[default]
     Overview,
@@ -15,20 +17,6 @@ pub(super) enum Tab {
     Graphs,
     Pool,
     Events,
-}
-
-impl Tab {
-    pub(super) const ALL: [Self; 5] = [Self::Overview, Self::Allocations, Self::Graphs, Self::Pool, Self::Events];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Overview => "Overview",
-            Self::Allocations => "Allocations",
-            Self::Graphs => "Graphs",
-            Self::Pool => "Pool",
-            Self::Events => "Events",
-        }
-    }
 }
 
 /// Request for a look.
@@ -131,31 +119,27 @@ pub(super) struct Row {
     /// Identifies the row in any order.
     pub id: String,
     pub cells: Vec<Cell>,
-    pub tone: Tone,
+    pub style: Style,
     /// For a process: its ledger.
     pub ledger: Option<PathBuf>,
 }
 
 impl Row {
     pub(super) fn new(id: impl Into<String>, cells: Vec<Cell>) -> Self {
-        Self { id: id.into(), cells, tone: Tone::Plain, ledger: None }
+        Self { id: id.into(), cells, style: PLAIN, ledger: None }
     }
 
-    pub(super) fn tone(self, tone: Tone) -> Self {
-        Self { tone, ..self }
+    pub(super) fn style(self, style: Style) -> Self {
+        Self { style, ..self }
     }
 }
 
-/// Urgency of a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Tone {
-    #[default]
-    Plain,
-    Dim,
-    Good,
-    Warn,
-    Bad,
-}
+/// Styles of rows and texts, by their urgency.
+pub(super) const PLAIN: Style = Style::new();
+pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+pub(super) const GOOD: Style = Style::new().fg(Color::Green);
+pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
+pub(super) const BAD: Style = Style::new().fg(Color::Red);
 
 /// Content of a cell.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,7 +13,7 @@ mod state;
 mod worker;
 
 use crate::args::{Target, interval};
-use crate::context::{Command, Context};
+use crate::context::Context;
 use crate::failure::{Failure, Result};
 use std::time::Duration;
 
@@ -36,14 +36,12 @@ pub(crate) struct Args {
     ascii: bool,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "top";
-
+impl Args {
     /// Runs the command.
     ///
     /// # Errors
     /// `Code::Usage` without a terminal; those of choosing and reading the ledger, and of the terminal.
-    fn run(&self, context: &Context) -> Result<()> {
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
         context.no_json("top")?;
         if !live::is_possible() {
             let failure = Failure::usage("top needs a terminal with keys");

@@ -144,7 +144,15 @@ impl State {
         if self.detail.is_some() && self.in_detail(does, look) {
             return None;
         }
-        self.go(does).or_else(|| self.arrange(does, look)).unwrap_or_else(|| self.act(does, look))
+        match does {
+            Does::Quit => return Some(Effect::Quit),
+            Does::Suspend => return Some(Effect::Suspend),
+            Does::Redraw => return Some(Effect::Redraw),
+            Does::Now => return Some(Effect::Now),
+            _ if self.go(does) || self.arrange(does, look) => {}
+            _ => self.act(does, look),
+        }
+        None
     }
 
     /// Handles a key in the help.
@@ -174,16 +182,14 @@ impl State {
         true
     }
 
-    /// Moves to another place. The outer `None`: the key does not do that.
-    fn go(&mut self, does: Does) -> Option<Option<Effect>> {
+    /// Moves to another place; false: the key does not do that.
+    fn go(&mut self, does: Does) -> bool {
         let of_one = self.whom.is_some();
-        let at = Tab::ALL.iter().position(|tab| *tab == self.tab).unwrap_or(0);
-        let number = Tab::ALL.len();
         match does {
             Does::Help => self.help = Some(0),
             Does::Tab(tab) if of_one => self.show(tab),
-            Does::NextTab if of_one => self.show(Tab::ALL[(at + 1) % number]),
-            Does::PreviousTab if of_one => self.show(Tab::ALL[(at + number - 1) % number]),
+            Does::NextTab if of_one => self.show(next(self.tab, true)),
+            Does::PreviousTab if of_one => self.show(next(self.tab, false)),
             Does::Tab(_) | Does::NextTab | Does::PreviousTab => self.say("choose a process with Enter"),
             Does::Back if !self.filter.is_empty() => self.filter.clear(),
             Does::Back if of_one => {
@@ -191,13 +197,9 @@ impl State {
                 self.paused = false;
             }
             Does::Back => {}
-            Does::Quit => return Some(Some(Effect::Quit)),
-            Does::Suspend => return Some(Some(Effect::Suspend)),
-            Does::Redraw => return Some(Some(Effect::Redraw)),
-            Does::Now => return Some(Some(Effect::Now)),
-            _ => return None,
+            _ => return false,
         }
-        Some(None)
+        true
     }
 
     fn show(&mut self, tab: Tab) {
@@ -207,8 +209,8 @@ impl State {
         }
     }
 
-    /// Changes the order of the rows. The outer `None`: the key does not do that.
-    fn arrange(&mut self, does: Does, look: Option<&Look>) -> Option<Option<Effect>> {
+    /// Changes the order of the rows; false: the key does not do that.
+    fn arrange(&mut self, does: Does, look: Option<&Look>) -> bool {
         let (filter, page) = (self.filter.clone(), self.page);
         let fits = look.filter(|look| look.ask.whom == self.whom && look.ask.tab == self.tab);
         match does {
@@ -237,9 +239,9 @@ impl State {
                 self.baseline = self.baselines;
                 self.say("columns show what changed from now on; B ends that");
             }
-            _ => return None,
+            _ => return false,
         }
-        Some(None)
+        true
     }
 
     fn group(&mut self, forward: bool) {
@@ -265,19 +267,17 @@ impl State {
     }
 
     /// Starts an action on the process, or a text prompt.
-    fn act(&mut self, does: Does, look: Option<&Look>) -> Option<Effect> {
+    fn act(&mut self, does: Does, look: Option<&Look>) {
         if does == Does::Filter {
             self.prompt = Some(Prompt::new(PromptKind::Filter { before: self.filter.clone() }, &self.filter));
-            return None;
+            return;
         }
         if self.whom.is_none() {
-            self.say("choose a process with Enter");
-            return None;
+            return self.say("choose a process with Enter");
         }
         // Right after a process is chosen, the last look is still the list of all.
         let Some(look) = look.filter(|look| look.ask.whom == self.whom) else {
-            self.say("one moment: the process is being looked at");
-            return None;
+            return self.say("one moment: the process is being looked at");
         };
         match does {
             _ if self.readonly => self.complain("--readonly: nothing of the process is changed"),
@@ -286,7 +286,6 @@ impl State {
             Does::Trim => self.prompt = Some(Prompt::trim(&look.head)),
             _ => {}
         }
-        None
     }
 
     fn type_key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Effect> {

@@ -14,7 +14,7 @@ use crate::view::screen::Waker;
 use gpumem_wire::command::Request;
 use rustc_hash::FxHashSet;
 use rustix::time::ClockId;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ const NAMES: Duration = Duration::from_millis(300);
 const NAMED_AT_ONCE: usize = 16;
 
 /// Messages to the thread.
-enum ToWorker {
+pub(super) enum ToWorker {
     Ask(Ask),
     Now,
     Act(Request),
@@ -83,17 +83,9 @@ impl Worker {
         Ok(Self { to, from })
     }
 
-    pub(super) fn ask(&self, ask: Ask) {
+    pub(super) fn send(&self, message: ToWorker) {
         // `said` reports a thread that has ended.
-        let _ = self.to.send(ToWorker::Ask(ask));
-    }
-
-    pub(super) fn look_now(&self) {
-        let _ = self.to.send(ToWorker::Now);
-    }
-
-    pub(super) fn act(&self, request: Request) {
-        let _ = self.to.send(ToWorker::Act(request));
+        let _ = self.to.send(message);
     }
 
     /// Returns the next message; an error once the thread is gone.
@@ -133,7 +125,7 @@ struct LedgerReader {
     symbols: bool,
     own: Sender<ToWorker>,
     /// The thread that looks names up, the mappings it works on, and the addresses sent to it.
-    names: Option<Sender<NameJob>>,
+    names: Option<Sender<Vec<u64>>>,
     asked: FxHashSet<u64>,
     generation: u64,
     ledger: Option<Ledger>,
@@ -251,16 +243,16 @@ impl LedgerReader {
         if addresses.is_empty() {
             return;
         }
-        let (own, generation, world) = (self.own.clone(), self.generation, self.world.clone());
+        let (own, generation, world, path) = (self.own.clone(), self.generation, self.world.clone(), path.clone());
         let names = self.names.get_or_insert_with(|| {
             let (to, jobs) = mpsc::channel();
             // Without the thread, addresses stay unnamed.
             let _ = std::thread::Builder::new()
                 .name("gpumem-names".into())
-                .spawn(move || name_all(&world, &jobs, &own, generation));
+                .spawn(move || name_all(&world, &path, &jobs, &own, generation));
             to
         });
-        let _ = names.send(NameJob { path: path.clone(), addresses });
+        let _ = names.send(addresses);
     }
 
     fn learn(&mut self, generation: u64, named: &[Named]) {
@@ -286,25 +278,19 @@ fn open(world: &World, path: &Path) -> Result<Ledger, String> {
     choose::ledger(world, &asked).map(|opened| Ledger::of(world, opened)).map_err(|failure| failure.what)
 }
 
-/// Addresses to look up.
-struct NameJob {
-    path: PathBuf,
-    addresses: Vec<u64>,
-}
-
 /// Runs the thread that looks names up: each address once.
-fn name_all(world: &World, jobs: &Receiver<NameJob>, to: &Sender<ToWorker>, generation: u64) {
+fn name_all(world: &World, path: &Path, jobs: &Receiver<Vec<u64>>, to: &Sender<ToWorker>, generation: u64) {
     let mut ledger = None;
-    while let Ok(job) = jobs.recv() {
+    while let Ok(addresses) = jobs.recv() {
         if ledger.is_none() {
-            ledger = open(world, &job.path).ok();
+            ledger = open(world, path).ok();
             if let Some(ledger) = &mut ledger {
                 ledger.snapshot.allocs = Vec::new();
                 ledger.symbols.in_background();
             }
         }
         let Some(ledger) = &ledger else { continue };
-        for addresses in job.addresses.chunks(NAMED_AT_ONCE) {
+        for addresses in addresses.chunks(NAMED_AT_ONCE) {
             let named = addresses.iter().map(|&address| ledger.symbols.name_for_another(address)).collect();
             if to.send(ToWorker::Named(generation, named)).is_err() {
                 return;

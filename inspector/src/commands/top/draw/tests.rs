@@ -92,7 +92,7 @@ fn site(name: &str, bytes: u64, count: u64, rate: f64, grows: bool) -> Row {
         bars(bytes / 2, bytes),
         Cell::text(name),
     ];
-    Row::new(name, cells).tone(if grows { Tone::Warn } else { Tone::Plain })
+    Row::new(name, cells).style(if grows { WARN } else { PLAIN })
 }
 
 pub(super) fn look(state: &State) -> Look {
@@ -222,14 +222,14 @@ fn graphs() {
 
 #[test]
 fn pool() {
-    let context = |context: u64, limit: Cell, said: &str, tone| {
+    let context = |context: u64, limit: Cell, said: &str, style| {
         let bytes = [17 * GIB + 300 * MIB, 1023 * GIB, 900 * MIB, 2 * GIB].map(Cell::Bytes);
         let cells = [Cell::Count(context), Cell::Count(7)].into_iter().chain(bytes);
-        Row::new(context.to_string(), cells.chain([Cell::Empty, limit, Cell::text(said)]).collect()).tone(tone)
+        Row::new(context.to_string(), cells.chain([Cell::Empty, limit, Cell::text(said)]).collect()).style(style)
     };
     let rows = vec![
-        context(1, Cell::Bytes(1024 * GIB), "on", Tone::Plain),
-        context(12, Cell::Empty, "aside: peer access is on, so that a free has to be the real one", Tone::Warn),
+        context(1, Cell::Bytes(1024 * GIB), "on", PLAIN),
+        context(12, Cell::Empty, "aside: peer access is on, so that a free has to be the real one", WARN),
     ];
     let mut numbers = look(&state()).numbers.rows;
     numbers.truncate(3);
@@ -253,16 +253,16 @@ fn pool() {
 
 #[test]
 fn events() {
-    let event = |seq: u64, ago: u64, what: &str, thread: &str, said: &str, tone| {
+    let event = |seq: u64, ago: u64, what: &str, thread: &str, said: &str, style| {
         let site = if seq == 9 { Cell::text("kv_cache_grow llama-kv-cache.cpp:301 ← main") } else { Cell::Empty };
         Row::new(seq.to_string(), vec![Cell::Age(ago), Cell::text(what), Cell::text(thread), Cell::text(said), site])
-            .tone(tone)
+            .style(style)
     };
     let refused = "1023.0 GiB of device memory were refused (error 2)";
     let rows = vec![
-        event(9, 1_000_000_000, "alloc-failed", "4194304 llama-server", refused, Tone::Bad),
-        event(8, 3_725_000_000_000, "instantiate-failed", "4194311 ein_Name_日本", "error 700", Tone::Bad),
-        event(7, 90_000_000_000_000, "mark", "4194304", "warm up", Tone::Plain),
+        event(9, 1_000_000_000, "alloc-failed", "4194304 llama-server", refused, BAD),
+        event(8, 3_725_000_000_000, "instantiate-failed", "4194311 ein_Name_日本", "error 700", BAD),
+        event(7, 90_000_000_000_000, "mark", "4194304", "warm up", PLAIN),
     ];
     let list = Sheet { columns: EVENTS, rows, empty: "no events", ..Sheet::default() };
     let (state, look) = tab("5", Vec::new(), list, &["4,096 older events are no longer kept: GPUMEM_EVENTS"]);
@@ -272,7 +272,7 @@ fn events() {
 #[test]
 fn processes() {
     let state = State::new(None, Duration::from_secs(1), false);
-    let process = |pid: u64, name: &str, status: &str, device: u64, tone| {
+    let process = |pid: u64, name: &str, status: &str, device: u64, style| {
         let cells = vec![
             Cell::text(pid.to_string()),
             Cell::text(name),
@@ -286,13 +286,13 @@ fn processes() {
             Cell::BytesRate(12.5 * MIB as f64),
             bars(0, device),
         ];
-        Row::new(pid.to_string(), cells).tone(tone)
+        Row::new(pid.to_string(), cells).style(style)
     };
     let unreadable = vec![Cell::text("77"), Cell::text("python3.12"), Cell::text("unreadable")];
     let rows = vec![
-        process(4_194_304, "llama-server", "running", 17 * GIB + 300 * MIB, Tone::Plain),
-        process(4_194_303, "a_very_long_…process", "killed 12 min ago", 1023 * GIB, Tone::Dim),
-        Row::new("77", unreadable).tone(Tone::Bad),
+        process(4_194_304, "llama-server", "running", 17 * GIB + 300 * MIB, PLAIN),
+        process(4_194_303, "a_very_long_…process", "killed 12 min ago", 1023 * GIB, DIM),
+        Row::new("77", unreadable).style(BAD),
     ];
     let head = Head { status: "1 process with libgpumem.so".into(), ..Head::default() };
     let list = Sheet { columns: PROCESSES, rows, empty: "none", ..Sheet::default() };

@@ -1,6 +1,6 @@
 //! Live allocations in groups, and one group in detail.
 
-use super::super::look::{ALLOCATIONS, Cell, Row, Sheet, Tone};
+use super::super::look::{ALLOCATIONS, Cell, PLAIN, Row, Sheet, WARN};
 use super::{View, cut, frames};
 use crate::args::name_of;
 use crate::model::Ledger;
@@ -73,7 +73,7 @@ fn row(view: &View, group: &Group, (bytes, live): (Cell, Cell), [rate, bars]: [C
         verdict.map_or(Cell::Empty, |verdict| Cell::text(verdict.short())),
         bars,
     ];
-    view.row(&view.sites, &group.key, cells).tone(if grows { Tone::Warn } else { Tone::Plain })
+    view.row(&view.sites, &group.key, cells).style(if grows { WARN } else { PLAIN })
 }
 
 fn verdict(view: &View, key: &GroupKey) -> Option<Verdict> {

@@ -1,6 +1,6 @@
 //! Events, the newest first.
 
-use super::super::look::{Cell, EVENTS, Look, Row, Sheet, Tone};
+use super::super::look::{BAD, Cell, EVENTS, Look, PLAIN, Row, Sheet, WARN};
 use super::{MOST_ROWS, View, frames};
 use crate::model::events::{name, sentence, severity};
 use crate::model::sites::Sites;
@@ -37,12 +37,12 @@ fn row(view: &View, sites: &Sites, event: &EventSlot) -> Row {
         Cell::text(said),
         site,
     ];
-    let tone = match severity(event) {
-        Severity::Info => Tone::Plain,
-        Severity::Warning => Tone::Warn,
-        Severity::Error => Tone::Bad,
+    let style = match severity(event) {
+        Severity::Info => PLAIN,
+        Severity::Warning => WARN,
+        Severity::Error => BAD,
     };
-    Row::new(event.seq.to_string(), cells).tone(tone)
+    Row::new(event.seq.to_string(), cells).style(style)
 }
 
 fn detail(view: &View, id: &str) -> Vec<String> {

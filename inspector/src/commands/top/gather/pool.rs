@@ -1,6 +1,6 @@
 //! The pool's idle memory by context, and its work.
 
-use super::super::look::{CONTEXTS, Cell, Look, Row, Sheet, Tone};
+use super::super::look::{CONTEXTS, Cell, Look, PLAIN, Row, Sheet, WARN};
 use super::View;
 use super::overview::numbers;
 use super::totals::gathered;
@@ -50,8 +50,8 @@ fn row(context: &OfContext) -> Row {
         some(context.limit_bytes),
         Cell::text(format!("{}{why}", context.state)),
     ];
-    let tone = if context.reason.is_empty() { Tone::Plain } else { Tone::Warn };
-    Row::new(context.context.to_string(), cells).tone(tone)
+    let style = if context.reason.is_empty() { PLAIN } else { WARN };
+    Row::new(context.context.to_string(), cells).style(style)
 }
 
 fn detail(pool: &Pool, id: &str) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! All processes with the shim, and ledgers of dead ones.
 
-use super::super::look::{Ask, Cell, Head, Look, PROCESSES, Row, Sheet, Tone};
+use super::super::look::{Ask, BAD, Cell, DIM, Head, Look, PLAIN, PROCESSES, Row, Sheet};
 use super::allocs::over_time;
 use crate::model::growth;
 use crate::model::history::{Samples, parked_times};
@@ -33,17 +33,13 @@ fn row(found: &FoundProcess) -> Row {
     let row = match &found.what {
         LedgerFile::Ledger { summary, status, .. } => {
             let word = if status.life == Life::Elsewhere { "running".into() } else { status.short() };
-            let tone = if status.running() { Tone::Plain } else { Tone::Dim };
+            let style = if status.running() { PLAIN } else { DIM };
             let mut cells = vec![pid, Cell::text(name), Cell::text(word)];
             cells.extend(numbers(summary, status));
-            Row::new(id, cells).tone(tone)
+            Row::new(id, cells).style(style)
         }
-        LedgerFile::Unreadable { .. } => {
-            Row::new(id, vec![pid, Cell::text(name), Cell::text("unreadable")]).tone(Tone::Bad)
-        }
-        LedgerFile::NoLedger { .. } => {
-            Row::new(id, vec![pid, Cell::text(name), Cell::text("no GPU call")]).tone(Tone::Dim)
-        }
+        LedgerFile::Unreadable { .. } => Row::new(id, vec![pid, Cell::text(name), Cell::text("unreadable")]).style(BAD),
+        LedgerFile::NoLedger { .. } => Row::new(id, vec![pid, Cell::text(name), Cell::text("no GPU call")]).style(DIM),
     };
     Row { ledger: found.status().and(found.path()).map(Into::into), ..row }
 }
