@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, ok};
 use super::subject::{ANSWERS, ENDED, EVERY, FILE, MAPPED, Machine, RUNNING, Subject, Whole, WithoutShim};
-use super::{freed_graphs, graphs, growth, memory, preload, process, shared, system, trust, without_shim};
+use super::{graphs, growth, memory, preload, process, system};
 
 /// A check.
 pub(super) struct Check {
@@ -60,21 +60,21 @@ checks! {
     /// no ledgers of ended processes lie around
     "stale-ledgers": Machine(system::stale),
     /// a preload reaches the program
-    "reach": WithoutShim(without_shim::reach),
+    "reach": WithoutShim(preload::reach),
     /// a process without the shim is neither stopped nor traced (doctor PID only)
-    "state": WithoutShim(without_shim::state),
+    "state": WithoutShim(preload::state),
     /// the process has written a readable ledger
     "ledger": Process(process::ledger, EVERY),
     /// every call of the process is recorded
     "interception": Process(process::interception, RUNNING | FILE),
     /// gpumem is active in the process: it does more than record; the finding names what decided that
-    "mode": Process(trust::mode, EVERY),
+    "mode": Process(process::mode, EVERY),
     /// every verdict of gpumem selftest --rules that was found is believed
-    "verdict": Process(trust::verdict, EVERY),
+    "verdict": Process(process::verdict, EVERY),
     /// the ROCm of the process is no newer than the newest that gpumem's tables were compared with
-    "rocm": Process(trust::rocm, EVERY),
+    "rocm": Process(process::rocm, EVERY),
     /// the process has met no function, node kind, attribute or flag of the driver that this release does not know
-    "unknown": Process(trust::unknown, EVERY),
+    "unknown": Process(process::unknown, EVERY),
     /// the process still records
     "recording": Process(process::recording, EVERY),
     /// a process that has ended had freed its memory before (doctor PID only)
@@ -102,13 +102,13 @@ checks! {
     /// at most half of the real execs' memory belongs to destroyed graphs
     "parked": Whole(graphs::parked, EVERY),
     /// no graph was launched after memory that it refers to was freed
-    "freed-graph": Whole(freed_graphs::check, EVERY),
+    "freed-graph": Whole(graphs::freed, EVERY),
     /// no call site grows steadily, and no memory without a known call site does
     "growth": Whole(growth::check, EVERY),
     /// no call site holds much code in many modules
     "code": Whole(growth::code, EVERY),
     /// nothing that was freed is still open in another process
-    "shared": Whole(shared::check, RUNNING),
+    "shared": Whole(memory::shared, RUNNING),
     /// the process was started with settings that are known and allowed
     "complaints": Process(process::complaints, EVERY),
     /// no variable of another project decides what gpumem does

@@ -1,4 +1,5 @@
-//! Checks of a process's memory: pool, failed allocations, stranded memory, limits, idle memory.
+//! Checks of a process's memory: pool, failed allocations, stranded memory, limits, idle memory, and memory that one
+//! process has freed and another has open.
 
 use super::finding::{Finding, Severity, info, ok, warning};
 use super::subject::Whole;
@@ -7,6 +8,7 @@ use crate::model::pool::{Pool, StrandedSite};
 use crate::model::{Ledger, RECENT_NS, variables};
 use crate::report::cure::{self, Cure};
 use crate::report::pool::{head, stranded_words};
+use crate::report::shared::{export, import};
 use crate::text::{self, units};
 use gpumem_wire::kinds::EventKind;
 use gpumem_wire::layout::EventSlot;
@@ -264,4 +266,26 @@ pub(super) fn idle(of: &Whole) -> Finding {
     let found = info(format!("{said}, and {goes}")).bytes(pool.idle_bytes);
     let more = format!("; gpumem trim {} gives it back once", of.ledger.pid());
     set(of.ledger, found, "POOL_DECAY=10s", &more)
+}
+
+/// Reports freed memory that is still open.
+pub(super) fn shared(of: &Whole) -> Vec<Finding> {
+    let here = of.sharing.exported.iter().filter(|row| row.freed).map(|row| (export(row), row.bytes));
+    let there = of.sharing.imported.iter().filter(|row| row.freed).map(|row| (import(row), row.bytes));
+    let fixes = [
+        "have it closed there (cuIpcCloseMemHandle, cudaIpcCloseMemHandle): the memory goes back to the device with the last \
+         close, or with the end of that process",
+        "close it here (cuIpcCloseMemHandle, cudaIpcCloseMemHandle) if it is not needed: that it is open keeps it on the \
+         device",
+    ];
+    let freed = [here.collect::<Vec<_>>(), there.collect()];
+    let all = freed.iter().zip(fixes).filter_map(|(rows, fix)| {
+        let bytes = rows.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
+        let more = match rows.len() {
+            0 | 1 => String::new(),
+            n => format!("; and {} more: gpumem leaks shows them", n - 1),
+        };
+        Some(warning(format!("{}{more}", rows.first()?.0)).bytes(bytes).fix(fix))
+    });
+    all.chain(of.sharing.remarks.iter().map(info)).collect()
 }

@@ -1,28 +1,22 @@
 //! `gpumem doctor`: checks, each with an id, a finding and a fix.
 //!
 //! * [`checks`]: the table of all checks, and the code that runs them. The checks are in these modules:
-//! * [`system`], [`preload`]: this machine and this shell: the library, variables, directory, driver.
-//! * [`without_shim`]: a process without the shim: the reason, and obstacles to a preload.
-//! * [`process`]: a process: completeness of its records. [`trust`]: does gpumem do more than record.
-//! * [`memory`]: the process's pool, failed allocations, stranded memory, limits, idle memory.
-//! * [`graphs`]: the graph cache and its parked execs. [`freed_graphs`]: launches after memory was freed.
-//! * [`growth`]: growth of a process. [`shared`]: memory that is freed in one process and open in another.
-//! * [`subject`]: subjects of checks. [`reading`]: reads their ledgers. [`finding`]: findings.
+//! * [`system`]: this machine and this shell: variables, directory, driver. [`preload`]: the library; a process without
+//!   the shim: the reason, and obstacles to a preload.
+//! * [`process`]: a process: completeness of its records; does gpumem do more than record.
+//! * [`memory`]: the process's pool, failed allocations, stranded memory, limits, idle and shared memory.
+//! * [`graphs`]: the graph cache, its parked execs, launches after memory was freed. [`growth`]: growth of a process.
+//! * [`subject`]: subjects of checks, and how their ledgers are read. [`finding`]: findings.
 
 mod checks;
 mod finding;
-mod freed_graphs;
 mod graphs;
 mod growth;
 mod memory;
 mod preload;
 mod process;
-mod reading;
-mod shared;
 mod subject;
 mod system;
-mod trust;
-mod without_shim;
 
 pub use checks::check_list;
 
@@ -38,11 +32,10 @@ use crate::text;
 use crate::view::table::{BAD, DIM, GOOD, HEAD, WARN, paint};
 use anstyle::Style;
 pub(super) use finding::{Finding, Severity};
-use reading::Reading;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use subject::{Machine, Subject, WithoutShim};
+use subject::{Machine, Reading, Subject, WithoutShim};
 
 /// Check this machine and the processes with the shim: each finding with what to do about it
 ///

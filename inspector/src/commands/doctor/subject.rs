@@ -1,7 +1,7 @@
-//! Subjects of checks: this machine, a process, or a ledger.
+//! Subjects of checks: this machine, a process, or a ledger. Reads whole ledgers: those of all processes share one
+//! budget, a named one gets as much as it needs.
 
-use super::reading::Reading;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::model::Ledger;
 use crate::model::overview::Overview;
 use crate::model::shared::{self, Shared};
@@ -11,8 +11,11 @@ use crate::source::liveness::Status;
 use crate::source::nvml::Books;
 use crate::source::process::{Mapped, Process};
 use crate::source::world::World;
+use crate::source::{budget, choose};
 use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::Settings;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 /// This machine and this shell.
 pub(super) struct Machine<'a> {
@@ -44,7 +47,7 @@ pub(super) struct Subject<'a> {
     pub is: u8,
     pub mapped: Mapped,
     /// Its ledger read as a whole, or the reason why it could not be read.
-    pub whole: Result<Whole<'a>, &'a Failure>,
+    pub whole: std::result::Result<Whole<'a>, &'a Failure>,
 }
 
 /// A ledger that was read as a whole, with data that several checks need.
@@ -70,7 +73,7 @@ impl<'a> Subject<'a> {
         world: &World,
         found: &FoundProcess,
         (summary, status): (&'a Snapshot, &'a Status),
-        read: &'a Result<Ledger, Failure>,
+        read: &'a Result<Ledger>,
         reading: &Reading,
     ) -> Self {
         let mapped = found.process.as_ref().filter(|_| status.running()).and_then(|its| its.mapped(world).ok());
@@ -103,5 +106,62 @@ impl<'a> Subject<'a> {
             mapped: Mapped::default(),
             whole: Ok(Whole::of(ledger, Shared::default())),
         }
+    }
+}
+
+/// A reader of whole ledgers.
+pub(super) struct Reading<'a> {
+    /// `None`: the process was named.
+    of_all: Option<Spent>,
+    others: &'a [FoundProcess],
+}
+
+struct Spent {
+    begin: Instant,
+    /// Time spent reading, without the checks.
+    read: Cell<Duration>,
+}
+
+/// Longest wait for names, all ledgers together.
+const NAMES_WITHIN: Duration = Duration::from_secs(20);
+
+impl<'a> Reading<'a> {
+    pub(super) fn of_all(others: &'a [FoundProcess]) -> Self {
+        Self { of_all: Some(Spent { begin: Instant::now(), read: Cell::default() }), others }
+    }
+
+    pub(super) fn of_one(others: &'a [FoundProcess]) -> Self {
+        Self { of_all: None, others }
+    }
+
+    pub(super) fn is_named(&self) -> bool {
+        self.of_all.is_none()
+    }
+
+    /// Returns all processes found, including those that share memory with the subject.
+    pub(super) fn others(&self) -> &'a [FoundProcess] {
+        self.others
+    }
+
+    /// Reads the ledger of a process that was found.
+    ///
+    /// # Errors
+    /// Those of reading it; also if no time is left, or if it is larger than the whole budget.
+    pub(super) fn read(&self, world: &World, found: &FoundProcess) -> Result<Ledger> {
+        let Some(Spent { begin, read }) = &self.of_all else {
+            return choose::read(world, found).map(|opened| Ledger::of(world, opened));
+        };
+        if read.get() >= budget::TIME {
+            return Err(Failure::error(format!(
+                "the other processes took all the time; gpumem doctor {} checks it alone",
+                found.pid
+            )));
+        }
+        let now = Instant::now();
+        let opened = choose::read_within(world, found, budget::BYTES / 2);
+        read.set(read.get() + now.elapsed());
+        let mut ledger = Ledger::of(world, opened?);
+        ledger.symbols.wait_at_most(NAMES_WITHIN.saturating_sub(begin.elapsed()));
+        Ok(ledger)
     }
 }

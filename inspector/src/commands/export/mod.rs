@@ -1,14 +1,11 @@
 //! `gpumem export`: memory of a process, for other tools: collectors, profile viewers, spreadsheets.
 //!
-//! * [`all`]: everything, as JSON. [`rows`]: one line for each allocation.
-//! * [`stacks`]: live memory by call stack, for viewers: [`folded`], [`speedscope`]. [`pprof`] is among the metrics.
+//! * [`rows`]: everything, as JSON; one line for each allocation.
+//! * [`stacks`]: live memory by call stack, for viewers: folded, and for speedscope. [`pprof`] is among the metrics.
 //! * [`torch`]: a snapshot in PyTorch's format. [`timeline`]: samples and events over time.
 //! * [`trace`]: each allocation and free in a trace.
 
-mod all;
-mod folded;
 mod rows;
-mod speedscope;
 mod stacks;
 mod timeline;
 mod torch;
@@ -149,11 +146,11 @@ impl Args {
 fn print(out: &mut dyn Write, context: &Context, format: Format, ledger: &Ledger) -> std::io::Result<()> {
     match format {
         Format::Prometheus => write_page(out, &metrics::of_one(&context.world, ledger, metrics::TOP)),
-        Format::Json => json::print(out, "export", &all::everything(context, ledger)),
+        Format::Json => json::print(out, "export", &rows::everything(context, ledger)),
         Format::Csv => rows::csv(out, ledger),
         Format::Jsonl => rows::json_lines(out, ledger),
-        Format::Folded => folded::write(out, ledger),
-        Format::Speedscope => speedscope::write(out, ledger),
+        Format::Folded => stacks::folded(out, ledger),
+        Format::Speedscope => stacks::speedscope(out, ledger),
         Format::Pprof => pprof::write(out, ledger),
         Format::MemoryViz => torch::write(out, ledger),
         Format::Trace => timeline::write(out, ledger),

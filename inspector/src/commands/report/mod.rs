@@ -1,13 +1,12 @@
 //! `gpumem report`: one page of HTML to send to a colleague: growth over time, by call stack, and the remedies.
 //!
-//! * [`gather`]: the present state of a process. [`recorded`]: the contents of a recording. [`together`]: several that
-//!   were made together. [`page`]: the page of one process, [`several`] of several.
+//! * [`gather`]: the present state of a process. [`recorded`]: the contents of a recording, or of
+//!   several that were made together. [`page`]: the page of one process, [`several`] of several.
 
 pub(super) mod gather;
 mod page;
 mod recorded;
 mod several;
-mod together;
 
 use super::output::{PRIVATE, Written};
 use crate::args::Target;
@@ -56,7 +55,7 @@ pub(super) struct Report {
     large_total: u64,
     /// All processes, if this one was recorded together with others.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    together: Option<together::Together>,
+    together: Option<recorded::Together>,
 }
 
 /// A large allocation.
@@ -91,7 +90,7 @@ impl Args {
     pub(super) fn run(&self, context: &Context) -> Result<()> {
         let target = self.target.target.as_deref().or(self.target.file.as_deref());
         let report = match target.and_then(recorded::named) {
-            Some(path) => together::report(path)?,
+            Some(path) => recorded::report(path)?,
             None => Report::of_ledger(context, &context.ledger(&self.target)?),
         };
         let name = match (&self.output, context.global.json) {

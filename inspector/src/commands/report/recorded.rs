@@ -1,11 +1,21 @@
-//! A recording as a report. The course is the recording's own. The state at the end is the last summary.
+//! A recording as a report: the course is the recording's own, the state at the end is the last summary. Of the processes
+//! of one command: a row for each, their sum on each card, and the reports of the largest.
 
-use super::{LargeOne, MOMENTS, Report, ReportSource};
+use super::LargeOne;
+use super::MOMENTS;
+use super::Report;
+use super::ReportSource;
 use crate::failure::{Failure, Result};
+use crate::model::cards::{self, CardCourse};
+use crate::model::chart::Chart;
+use crate::model::course::Moment;
 use crate::model::recording::Recording;
 use crate::model::recording::line::Begin;
+use crate::model::summary::{Holder, PEAK, Summary};
 use crate::source::recording::{self, Ended};
 use crate::text::{self, clean, units};
+use serde::Serialize;
+use std::cmp::Reverse;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -22,7 +32,7 @@ pub(super) fn named(target: &OsStr) -> Option<&Path> {
 ///
 /// # Errors
 /// A file that cannot be read, or that is no recording.
-pub(super) fn read(path: &Path) -> Result<(Recording, Ended)> {
+fn read(path: &Path) -> Result<(Recording, Ended)> {
     let mut recorded = Recording::default();
     let before = recording::part_before(path);
     let (of_this, of_before) = (begin_of(path), begin_of(&before));
@@ -41,7 +51,7 @@ pub(super) fn read(path: &Path) -> Result<(Recording, Ended)> {
 }
 
 /// Returns the report of one process.
-pub(super) fn report(mut recorded: Recording, ended: Ended) -> Report {
+fn of_process(mut recorded: Recording, ended: Ended) -> Report {
     let mut course = recorded.course();
     course.moments.drain(..course.moments.len().saturating_sub(MOMENTS));
     let flame = recorded.flame(&course);
@@ -63,7 +73,7 @@ pub(super) fn report(mut recorded: Recording, ended: Ended) -> Report {
 }
 
 /// Returns the first line of a recording.
-pub(super) fn begin_of(path: &Path) -> Option<Begin> {
+fn begin_of(path: &Path) -> Option<Begin> {
     let mut begin = None;
     // One line is enough.
     let _ = recording::lines(path, |line| {
@@ -110,4 +120,147 @@ fn timeline(recorded: &Recording, ended: Ended) -> String {
         units::span(recorded.begin.interval_ns),
         units::bytes(recorded.begin.events_from_bytes),
     )
+}
+
+/// Most processes that are read besides the first, and most of them that have a report, whose JSON has at most so many
+/// bytes together.
+const PROCESSES: usize = 1000;
+const REPORTS: usize = 15;
+const BYTES: usize = 16 << 20;
+
+/// All processes of a recording.
+#[derive(Serialize, Default)]
+pub(super) struct Together {
+    pub recorded_command: String,
+    /// In the order of their start.
+    pub processes: Vec<RecordedProcess>,
+    /// Number of files that were not read, because there are too many.
+    pub processes_left_out: u64,
+    pub card_charts: Vec<Chart>,
+    pub card_moments: Vec<Moment>,
+    /// Reports of the processes with the highest peaks, besides the first one.
+    pub others: Vec<Report>,
+    #[serde(skip)]
+    on_cards: Vec<CardCourse>,
+}
+
+/// One process of several.
+#[derive(Serialize)]
+pub(super) struct RecordedProcess {
+    pub pid: u32,
+    pub name: String,
+    pub parent_pid: u32,
+    pub parent_name: String,
+    pub began_unix_ns: u64,
+    pub ended_unix_ns: u64,
+    /// The reason; empty if the recorder was stopped before the end.
+    pub ended: String,
+    /// Device memory.
+    pub peak_bytes: u64,
+    pub live_bytes: u64,
+    /// Number of holders that grow, and the likeliest leak in words.
+    pub growing: u64,
+    pub verdict: String,
+    pub out_of_memory: u64,
+    /// Index of its report: 0 is the whole one, n is `others[n - 1]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<usize>,
+}
+
+/// Returns the report of a recording. If the file is that of a command's first process, it has all of its processes.
+///
+/// # Errors
+/// A file that cannot be read, or that is no recording.
+pub(super) fn report(path: &Path) -> Result<Report> {
+    let (first, ended) = read(path)?;
+    let (mut paths, mut all) = (Vec::new(), 0);
+    if first.begin.started_by.recorder_unix_ns > 0 {
+        (paths, all) = recording::of_other_processes(path, PROCESSES);
+    }
+    let processes_left_out = all.saturating_sub(paths.len()) as u64;
+    paths.retain(|path| begin_of(path).is_some_and(|begin| begin.is_together_with(&first.begin)));
+    if paths.is_empty() {
+        return Ok(of_process(first, ended));
+    }
+    let recorded_command = first.begin.started_by.command.clone();
+    let mut together = Together { recorded_command, processes_left_out, ..Together::default() };
+    let mut reports = Vec::new();
+    together.add(&first);
+    let first = of_process(first, ended);
+    for path in &paths {
+        // One that is cut before its first sample says nothing.
+        let Ok((other, ended)) = read(path) else { continue };
+        reports.push((together.add(&other), of_process(other, ended)));
+        reports.sort_by_key(|(process, _)| Reverse(together.processes[*process].peak_bytes));
+        reports.truncate(REPORTS);
+    }
+    Ok(Report { together: Some(together.finish(reports)), ..first })
+}
+
+impl Together {
+    /// Adds a process, and returns its number.
+    fn add(&mut self, recorded: &Recording) -> usize {
+        let begin = &recorded.begin;
+        let who = format!("{} ({})", begin.name, begin.pid);
+        let (began, ended) = recorded.times.first().zip(recorded.times.last()).map_or((0, 0), |(a, b)| (*a, *b));
+        let by_card = recorded.by_card();
+        let live_bytes = by_card.iter().filter_map(|(_, held)| held.last()).map(|(_, bytes)| bytes).sum();
+        self.on_cards.extend(by_card.into_iter().map(|(card, mut held)| {
+            held.insert(0, (began.saturating_sub(1), 0));
+            held.push((ended, held.last().map_or(0, |(_, bytes)| *bytes)));
+            CardCourse { process: who.clone(), card, held }
+        }));
+        let moment = |moment: &Moment| Moment { text: format!("{who}: {}", moment.text), ..moment.clone() };
+        self.card_moments.extend(recorded.moments.iter().map(moment));
+        let nothing = Summary::default();
+        let summary = recorded.summary.as_ref().unwrap_or(&nothing);
+        let growing: Vec<&Holder> = summary.holders.iter().filter(|holder| holder.grows).collect();
+        let unclear = summary.findings.iter().find(|finding| finding.id == "growth" && finding.severity != "ok");
+        let verdict = match (growing.first(), unclear) {
+            (Some(holder), _) => format!("{}: {}", holder.verdict, holder.name),
+            (None, Some(finding)) => finding.finding.clone(),
+            (None, None) => "nothing grows".into(),
+        };
+        self.processes.push(RecordedProcess {
+            pid: begin.pid,
+            name: begin.name.clone(),
+            parent_pid: begin.started_by.parent_pid,
+            parent_name: begin.started_by.parent_name.clone(),
+            began_unix_ns: began,
+            ended_unix_ns: ended,
+            ended: recorded.ended.clone().unwrap_or_default(),
+            peak_bytes: summary.number(PEAK).max(live_bytes),
+            live_bytes,
+            growing: growing.len() as u64,
+            verdict,
+            out_of_memory: recorded.moments.iter().filter(|moment| moment.out_of_memory).count() as u64,
+            report: None,
+        });
+        self.processes.len() - 1
+    }
+
+    /// Puts rows, charts and reports in order.
+    fn finish(mut self, mut reports: Vec<(usize, Report)>) -> Self {
+        let mut bytes = 0_usize;
+        reports.retain(|(_, report)| {
+            bytes = bytes.saturating_add(serde_json::to_vec(report).map_or(0, |json| json.len()));
+            bytes <= BYTES
+        });
+        self.processes[0].report = Some(0);
+        for (number, (process, report)) in (1..).zip(reports) {
+            self.processes[process].report = Some(number);
+            self.others.push(report);
+        }
+        self.processes.sort_by_key(|process| process.began_unix_ns);
+        // What an ended process held went back to the card.
+        let last = self.processes.iter().map(|process| process.ended_unix_ns).max().unwrap_or(0);
+        for held in self.on_cards.iter_mut().map(|one| &mut one.held) {
+            let gone = held.last().map(|(ended, _)| (ended.saturating_add(1_000_000), 0));
+            held.extend(gone.filter(|(ended, _)| *ended < last));
+        }
+        self.card_charts = cards::charts(&self.on_cards);
+        self.card_moments.sort_by_key(|moment| moment.unix_ns);
+        self.card_moments.drain(..self.card_moments.len().saturating_sub(MOMENTS));
+        self
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::page::{DrawnData, chart, footer, head, moments_table, needs_script, section, sections, table, time};
-use super::together::{RecordedProcess, Together};
+use super::recorded::{RecordedProcess, Together};
 use crate::text::{self, clean, shorten, units};
 use crate::view;
 use maud::{Markup, html};

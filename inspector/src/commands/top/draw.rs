@@ -1,8 +1,7 @@
 //! Draws a state and a look into the cells of a screen. Nothing here waits or changes anything.
 //!
-//! * [`lines`]: wrapped text, and cells of tables as text. [`help`]: the keys, and how to read each tab.
+//! * [`lines`]: wrapped text, cells of tables as text, and the help.
 
-mod help;
 mod lines;
 
 use super::look::{Ask, BAD, DIM, GOOD, Look, PLAIN, Sheet, Tab, WARN};
@@ -11,7 +10,7 @@ use crate::args::name_of;
 use crate::text;
 use crate::view::grid::{self, Column};
 use clap::ValueEnum;
-use lines::{cell, wrapped};
+use lines::{cell, help, wrapped};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -46,7 +45,7 @@ pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> us
     footer(buffer, Rect { y: area.bottom() - 1, height: 1, ..area }, state, look);
     let body = Rect { y: area.y + 2, height: area.height - 3, ..area };
     match (state.help, &state.detail, look) {
-        (Some(from), ..) => text_lines(buffer, body, &help::lines(state, body.width), from),
+        (Some(from), ..) => text_lines(buffer, body, &help(state, body.width), from),
         (None, None, Some(look)) if look.ask.tab == state.tab => tables(buffer, body, state, look),
         (None, Some(detail), Some(Look { ask: Ask { detail: Some(id), .. }, detail: Some(lines), .. }))
             if *id == detail.id =>

@@ -1,8 +1,8 @@
 //! One look: turns a ledger into the plain data that is drawn.
 //!
-//! * [`overview`]: totals and their growth; [`totals`]: their table. [`allocs`]: live allocations in groups, and one group in detail.
+//! * [`overview`]: totals and their growth. [`allocs`]: live allocations in groups, and one group in detail.
 //! * [`graphs`], [`pool`], [`events`]: the other tabs. [`processes`]: all processes.
-//! * [`memory`]: data kept from one look to the next: counts for rates, the baseline, verdicts.
+//! * [`memory`]: data kept from one look to the next: counts for rates, the baseline, verdicts; the table of totals.
 
 mod allocs;
 mod events;
@@ -11,7 +11,6 @@ mod memory;
 mod overview;
 mod pool;
 mod processes;
-mod totals;
 
 pub(super) use memory::Memory;
 pub(super) use processes::processes;

@@ -1,21 +1,27 @@
-//! `gpumem top`: watches a process, or all of them.
+//! `gpumem top`: watches a process, or all of them: takes keys and looks, and draws the screen.
 //!
-//! * [`live`]: the view on a terminal, with keys. [`worker`]: its reading thread. [`gather`]: a ledger to a look.
-//!   [`draw`]: a state and a look to a screen. [`state`]: effects of keys. [`look`]: result of a look. [`keys`]: the
-//!   keys.
+//! * [`worker`]: the reading thread. [`gather`]: a ledger to a look. [`draw`]: a state and a look to a screen. [`state`]:
+//!   effects of keys. [`look`]: result of a look. [`keys`]: the keys.
 
 mod draw;
 mod gather;
 mod keys;
-mod live;
 mod look;
 mod state;
 mod worker;
 
 use crate::args::{Target, interval};
 use crate::context::Context;
-use crate::failure::{Failure, Result};
+use crate::failure::{Code, Failure, Result};
+use crate::view::plain::{Means, is_utf8};
+use crate::view::screen::{Screen, Woken};
+use look::Look;
+use ratatui::crossterm::event::{Event, KeyEventKind};
+use state::{Effect, State};
+use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::Duration;
+use worker::{FromWorker, ToWorker, Worker};
 
 /// Watch a process, or all of them: what is live and what grows, with keys
 ///
@@ -43,10 +49,123 @@ impl Args {
     /// `Code::Usage` without a terminal; those of choosing and reading the ledger, and of the terminal.
     pub(super) fn run(&self, context: &Context) -> Result<()> {
         context.no_json("top")?;
-        if !live::is_possible() {
+        if !is_possible() {
             let failure = Failure::usage("top needs a terminal with keys");
             return Err(failure.fix("gpumem stats and gpumem allocs print text and JSON"));
         }
-        live::run(self, context)
+        watch(self, context)
+    }
+}
+
+/// True if a user can watch and press keys.
+fn is_possible() -> bool {
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !dumb
+}
+
+/// Shows a process, or all of them, until a key or a signal ends it.
+///
+/// # Errors
+/// Those of choosing the process, and of the terminal.
+fn watch(args: &Args, context: &Context) -> Result<()> {
+    let whom = whom(args, context)?;
+    let terminal = |error: std::io::Error| Failure::io("the terminal cannot be used", &error);
+    let mut screen = Screen::open(means(args)).map_err(terminal)?;
+    let worker = Worker::start(context.world.clone(), !args.target.no_symbols, screen.waker());
+    let worker = worker.map_err(|error| Failure::io("cannot start the thread that reads ledgers", &error))?;
+    let mut live = LiveView { state: State::new(whom, args.interval, args.readonly), worker, look: None, asked: None };
+    loop {
+        live.ask();
+        let mut page = 0;
+        screen.draw(|buffer| page = draw::all(buffer, &live.state, live.look.as_ref())).map_err(terminal)?;
+        live.state.page = page;
+        let woken = screen.wait(None).map_err(terminal)?;
+        if let Some(signal) = woken.ended_by {
+            screen.end_by(signal);
+            // This happens only if the parent process made it ignore the signal.
+            return Ok(());
+        }
+        if live.input(woken, &mut screen).map_err(terminal)? {
+            return Ok(());
+        }
+        live.listen()?;
+    }
+}
+
+/// Returns the ledger of the target process; `None`: there are several.
+fn whom(args: &Args, context: &Context) -> Result<Option<PathBuf>> {
+    match context.ledger(&args.target) {
+        Ok(ledger) => Ok(Some(ledger.path)),
+        Err(failure) if failure.code == Code::Several && args.target.target.is_none() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn means(args: &Args) -> Means {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .map(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()));
+    let colour = anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never;
+    Means { colour, ascii: args.ascii || !is_utf8(locale) }
+}
+
+struct LiveView {
+    state: State,
+    worker: Worker,
+    look: Option<Look>,
+    asked: Option<look::Ask>,
+}
+
+impl LiveView {
+    /// Requests a look at the present state.
+    fn ask(&mut self) {
+        let ask = self.state.ask();
+        if self.asked.as_ref() != Some(&ask) {
+            self.worker.send(ToWorker::Ask(ask.clone()));
+            self.asked = Some(ask);
+        }
+    }
+
+    /// Handles input; true ends the view.
+    fn input(&mut self, woken: Woken, screen: &mut Screen) -> std::io::Result<bool> {
+        for event in woken.input {
+            let effect = match event {
+                Event::Key(key) if key.kind != KeyEventKind::Release => self.state.key(&key, self.look.as_ref()),
+                Event::Paste(text) => {
+                    self.state.paste(&text, self.look.as_ref());
+                    None
+                }
+                _ => None,
+            };
+            // Request the new look before the key's effect.
+            self.ask();
+            match effect {
+                Some(Effect::Quit) => return Ok(true),
+                Some(Effect::Suspend) => screen.suspend()?,
+                Some(Effect::Redraw) => screen.forget()?,
+                Some(Effect::Now) => self.worker.send(ToWorker::Now),
+                Some(Effect::Act(request)) => self.worker.send(ToWorker::Act(request)),
+                None => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes the worker's results.
+    fn listen(&mut self) -> Result<()> {
+        while let Some(said) = self.worker.said() {
+            match said {
+                Ok(FromWorker::Look(look)) => {
+                    // A look requested before the last key is outdated.
+                    if look.ask.whom == self.state.whom && look.ask.tab == self.state.tab {
+                        self.state.looked(&look);
+                        self.look = Some(*look);
+                    }
+                }
+                Ok(FromWorker::Answer(Ok(text))) => self.state.say(&text),
+                Ok(FromWorker::Answer(Err(why)) | FromWorker::Lost(why)) => self.state.complain(&why),
+                Err(()) => return Err(Failure::error("the thread that reads ledgers has ended")),
+            }
+        }
+        Ok(())
     }
 }

@@ -2,9 +2,9 @@
 
 use super::super::look::{Cell, GRAPHS, Look, Sheet};
 use super::allocs::over_time;
+use super::memory::gathered;
 use super::memory::held;
 use super::overview::numbers;
-use super::totals::gathered;
 use super::{View, cut, frames};
 use crate::args::name_of;
 use crate::model::graphs::{self, Filter, Group};

@@ -3,7 +3,7 @@
 use super::super::look::{Cell, Look, NUMBERS, Row, Sheet};
 use super::View;
 use super::allocs::{bars, sheet};
-use super::totals::{DEVICE_LIVE, TOTALS, Total, gathered, totals};
+use super::memory::{DEVICE_LIVE, TOTALS, Total, gathered, totals};
 use crate::model::allocs::By;
 use crate::model::growth;
 use crate::model::history::Samples;

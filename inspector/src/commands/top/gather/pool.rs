@@ -2,8 +2,8 @@
 
 use super::super::look::{CONTEXTS, Cell, Look, PLAIN, Row, Sheet, WARN};
 use super::View;
+use super::memory::gathered;
 use super::overview::numbers;
-use super::totals::gathered;
 use crate::model::pool::{OfContext, Pool};
 use crate::report;
 use crate::text::units;
