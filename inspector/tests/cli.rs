@@ -225,14 +225,18 @@ fn completions_and_man_pages_are_made() {
 fn each_command_has_examples_that_it_takes() {
     use clap::{CommandFactory, Parser};
     let all = gpumem_inspector::EXAMPLES;
-    for (command, line, what) in all {
-        assert!(line.starts_with(&format!("gpumem {command}")) && what.ends_with('.'), "{line}");
+    for (line, what) in all {
+        assert!(line.starts_with("gpumem ") && what.ends_with('.'), "{line}");
         if let Err(error) = gpumem_inspector::Args::try_parse_from(line.split(' ')) {
             panic!("{line}: {error}");
         }
     }
     for command in gpumem_inspector::Args::command().get_subcommands() {
-        assert!(all.iter().any(|row| row.0 == command.get_name()), "{} has no example", command.get_name());
+        assert!(
+            all.iter().any(|row| row.0.split(' ').nth(1) == Some(command.get_name())),
+            "{} has no example",
+            command.get_name()
+        );
     }
 }
 

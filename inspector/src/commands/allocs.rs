@@ -11,7 +11,7 @@ use crate::model::rows::Alloc;
 use crate::model::sites::Sites;
 use crate::model::totals::{self, KindTotal, Live};
 use crate::model::{Head, Ledger, suspects};
-use crate::report::{head, lines};
+use crate::report::lines;
 use crate::symbols::Frame;
 use crate::text::{self, units};
 use crate::view::lazy::Lazy;
@@ -268,7 +268,7 @@ fn print<R>(
     args: &Args,
     rows: PrintRows<R>,
 ) -> std::io::Result<()> {
-    head::print(out, &report.process, ledger)?;
+    lines::head(out, &report.process, ledger)?;
     let process = &report.process_live;
     let part = |bytes, what| if bytes > 0 { format!(", {} {what}", units::bytes(bytes)) } else { String::new() };
     writeln!(

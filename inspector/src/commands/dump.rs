@@ -72,6 +72,7 @@ impl Args {
             stacks: ledger.snapshot.stacks.len() as u64,
             symbols,
         };
+        let old = report.old_file.as_deref().map(|old| format!("; the dump that was there is {} now", text::path(old)));
         let said = context.render(&report, |out, report| {
             writeln!(
                 out,
@@ -82,7 +83,7 @@ impl Args {
                 text::count(report.graphs, "graph"),
                 text::count(report.execs, "exec"),
                 text::count(report.symbols, "symbol"),
-                old_in_words(report),
+                old.unwrap_or_default(),
             )
         })?;
         match to_stdout {
@@ -92,13 +93,6 @@ impl Args {
             }
             false => context.say(&said),
         }
-    }
-}
-
-fn old_in_words(report: &Report) -> String {
-    match &report.old_file {
-        Some(old) => format!("; the dump that was there is {} now", text::path(old)),
-        None => String::new(),
     }
 }
 

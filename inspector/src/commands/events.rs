@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::model::events::{name, sentence, severity};
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
-use crate::report::head;
+use crate::report::lines;
 use crate::source::liveness::real_ns;
 use crate::text::count;
 use crate::text::units;
@@ -132,7 +132,7 @@ fn row(ledger: &Ledger, sites: &Sites, (event, times): (&EventSlot, u64)) -> Eve
 
 /// Prints the events, or `empty` if there are none.
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, empty: &str) -> std::io::Result<()> {
-    head::print(out, &report.process, ledger)?;
+    lines::head(out, &report.process, ledger)?;
     if report.events.is_empty() {
         return writeln!(out, "{empty}");
     }

@@ -8,7 +8,7 @@ use crate::model::graphs::{self, By, Filter, Group};
 use crate::model::rows::{Exec, Graph};
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger, execs};
-use crate::report::{head, lines};
+use crate::report::lines;
 use crate::symbols::Frame;
 use crate::text::{count, units};
 use crate::view::lazy::Lazy;
@@ -127,7 +127,7 @@ fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
         let (key, group) = &groups[at];
         row(ledger, key.text(ledger, &named), group.clone(), args.stacks || args.by == By::Stack)
     };
-    let counted = counters::ALL.iter().filter(|(index, ..)| GRAPH_COUNTERS.contains(index));
+    let counted = counters::ALL.iter().filter(|(index, ..)| is_of_graphs(*index));
     Report {
         process: Head::of(ledger),
         total: row(ledger, "total".into(), graphs::total(ledger, &cache), false),
@@ -142,24 +142,10 @@ fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
     }
 }
 
-/// Counters of this view.
-const GRAPH_COUNTERS: &[usize] = &[
-    counters::GRAPHS_CREATED,
-    counters::GRAPHS_DESTROYED,
-    counters::EXECS_CREATED,
-    counters::EXECS_DESTROYED,
-    counters::INSTANTIATE_FAILURES,
-    counters::INSTANTIATE_NS,
-    counters::LAUNCHES,
-    counters::LAUNCH_FAILURES,
-    counters::UPDATES,
-    counters::UPDATE_FAILURES,
-    counters::NODE_SETS,
-    counters::CAPTURES_BEGUN,
-    counters::CAPTURES_ENDED,
-    counters::CAPTURES_FAILED,
-    counters::NODES_INSTANTIATED,
-];
+/// True for a counter of this view.
+fn is_of_graphs(counter: usize) -> bool {
+    (counters::GRAPHS_CREATED..=counters::CAPTURES_FAILED).contains(&counter) || counter == counters::NODES_INSTANTIATED
+}
 
 fn row(ledger: &Ledger, key: String, group: Group, stack: bool) -> GraphGroupRow {
     GraphGroupRow {
@@ -210,7 +196,7 @@ fn exec_rows<'a>(
 
 /// Prints a report.
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
-    head::print(out, &report.process, ledger)?;
+    lines::head(out, &report.process, ledger)?;
     let total = &report.total;
     let made =
         [total.group.graphs, total.group.execs, report.counters["graphs_created"], report.counters["execs_created"]];
@@ -262,6 +248,11 @@ fn age(ns: Option<u64>) -> String {
     ns.map_or("never".into(), |ns| format!("{} ago", units::span(ns)))
 }
 
+/// Returns a value as text, empty for 0.
+fn some(n: u64, show: fn(u64) -> String) -> String {
+    if n > 0 { show(n) } else { String::new() }
+}
+
 fn nodes(nodes: &BTreeMap<&'static str, u64>) -> String {
     let mut nodes: Vec<_> = nodes.iter().collect();
     nodes.sort_by_key(|&(_, &n)| std::cmp::Reverse(n));
@@ -277,11 +268,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
     let table = Table::<GraphGroupRow>::new()
         .number("graphs", 16, |row| row.group.graphs)
         .number("execs", 0, |row| row.group.execs)
-        .right(
-            "ever",
-            6,
-            |row| if row.group.execs_total > 0 { units::number(row.group.execs_total) } else { String::new() },
-        )
+        .right("ever", 6, |row| some(row.group.execs_total, units::number))
         .bytes("host~", 0, |row| row.group.host_bytes)
         .bytes("device~", 15, |row| row.group.device_bytes)
         .number("launches", 18, |row| row.group.launches)
@@ -295,7 +282,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         .right("retargets", 9, |row| under(row, units::number(row.group.retargets)))
         .right("instantiated", 10, |row| under(row, units::number(row.group.instantiations)))
         .right("lost", 5, |row| under(row, units::number(row.group.evictions)))
-        .right("saved", 2, |row| if row.group.saved_ns > 0 { units::span(row.group.saved_ns) } else { String::new() })
+        .right("saved", 2, |row| some(row.group.saved_ns, units::span))
         .span("oldest", 3, |row| row.oldest_age_ns)
         .left("nodes of execs", 12, |row| nodes(&graphs::by_name(&row.group.nodes)))
         .left("pinned", 17, |row| nodes(&row.group.pinned))
@@ -335,7 +322,7 @@ fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::i
         .right("retargets", 5, |row| under(row, row.exec.retargets))
         .right("instantiated", 6, |row| under(row, row.exec.instantiations))
         .right("lost", 4, |row| under(row, row.exec.evictions))
-        .right("saved", 3, |row| if row.exec.saved_ns > 0 { units::span(row.exec.saved_ns) } else { String::new() })
+        .right("saved", 3, |row| some(row.exec.saved_ns, units::span))
         .span("age", 13, |row| row.exec.age_ns)
         .text("tag", 14, |row| &row.exec.tag)
         .left("nodes", 10, |row| nodes(&row.exec.nodes))

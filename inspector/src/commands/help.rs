@@ -1,5 +1,6 @@
 //! `gpumem help`: a command's help, or a guide.
 
+use super::examples;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::text;
@@ -38,7 +39,7 @@ pub(crate) struct Args {
 fn topics(word: &OsStr) -> Vec<CompletionCandidate> {
     let typed = word.to_str().unwrap_or_default();
     let guides = GUIDES.iter().map(|&(name, about, _)| (name, about));
-    let commands = super::examples::EXAMPLES.iter().map(|&(name, ..)| (name, ""));
+    let commands = examples::EXAMPLES.iter().map(|&(line, _)| (examples::command_of(line), ""));
     let all = guides.chain(commands).filter(|(name, _)| name.starts_with(typed)).collect::<BTreeMap<_, _>>();
     let offered = |(name, about): (&str, &'static str)| {
         CompletionCandidate::new(name).help(Some(about).filter(|about| !about.is_empty()).map(Into::into))

@@ -195,7 +195,14 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
     for row in shown.iter().filter(|row| row.status == "unreadable") {
         writeln!(out, "pid {}: {}", row.pid, text::clean(&row.status_text))?;
     }
-    of_other_versions(out, others.len() as u64)
+    match others.len() as u64 {
+        0 => Ok(()),
+        n => writeln!(
+            out,
+            "{} of ended processes, written by other versions of gpumem: gpumem clean removes them after a day",
+            text::count(n, "ledger")
+        ),
+    }
 }
 
 /// From this number on, processes of one name without a GPU call share a line: workers of torch.compile, for instance.
@@ -209,15 +216,4 @@ fn fold<'a>(rows: &mut Vec<&'a Row>) -> BTreeMap<&'a str, u64> {
     names.retain(|_, count| *count >= HELPERS);
     rows.retain(|row| !made_none(row) || !names.contains_key(&*row.name));
     names
-}
-
-fn of_other_versions(out: &mut dyn Write, ledgers: u64) -> std::io::Result<()> {
-    match ledgers {
-        0 => Ok(()),
-        n => writeln!(
-            out,
-            "{} of ended processes, written by other versions of gpumem: gpumem clean removes them after a day",
-            text::count(n, "ledger")
-        ),
-    }
 }

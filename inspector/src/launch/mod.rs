@@ -2,12 +2,10 @@
 //!
 //! * [`library`]: finds the libgpumem.so to preload.
 //! * [`elf`]: tells if a preload reaches a program at all.
-//! * [`versions`]: tells if a program's C library is new enough for libgpumem.so.
-//! * [`processor`]: tells if the processor has the features that libgpumem.so was built for.
+//! * [`needs`]: tells if a program's C library and the processor are new enough for libgpumem.so.
 //! * [`start`]: the environment of a command, and exec.
 
 pub(crate) mod elf;
 pub(crate) mod library;
-pub(crate) mod processor;
+pub(crate) mod needs;
 pub(crate) mod start;
-mod versions;

@@ -1,6 +1,6 @@
 //! Replaces this process by a command that runs under the shim.
 
-use super::{elf, library, processor, versions};
+use super::{elf, library, needs};
 use crate::failure::{Code, Failure, Result};
 use crate::text::shell_word;
 use std::ffi::{OsStr, OsString};
@@ -21,8 +21,8 @@ pub(crate) fn environment(
     let lib = library::find(lib)?;
     let program = command.first().and_then(|program| find_program(program));
     let mut environment: Vec<(OsString, OsString)> = Vec::new();
-    let lacking = program.as_deref().and_then(|program| versions::lacking(program, &lib));
-    if let Some(feature) = processor::lacking(&lib) {
+    let lacking = program.as_deref().and_then(|program| needs::lacking_version(program, &lib));
+    if let Some(feature) = needs::lacking_feature(&lib) {
         let lib = lib.display();
         tracing::warn!(
             "{lib} was built to use {feature}, which this processor does not have; the command runs without gpumem"

@@ -22,29 +22,30 @@ pub(crate) struct Growth {
     pub last_minute: i64,
 }
 
-type SampleColumn = (&'static str, fn(&SampleSlot) -> u64);
+/// Its name, its heading, and its value.
+type SampleColumn = (&'static str, &'static str, fn(&SampleSlot) -> u64);
 
-/// The columns of samples, by name.
+/// The columns of samples.
 pub(crate) const COLUMNS: &[SampleColumn] = &[
-    ("device_live_bytes", |sample| sample.device_live),
-    ("host_live_bytes", |sample| sample.host_live),
-    ("managed_live_bytes", |sample| sample.managed_live),
-    ("unknown_live_bytes", |sample| sample.unknown_live),
-    ("allocs_live", |sample| sample.allocs_live),
-    ("graphs_live", |sample| sample.graphs_live),
-    ("execs_live", |sample| sample.execs_live),
-    ("graph_host_bytes", |sample| sample.graph_host_bytes),
-    ("rss_bytes", |sample| sample.rss),
-    ("own_bytes", |sample| sample.own),
-    ("rss_of_program_bytes", |sample| sample.rss.saturating_sub(sample.own)),
-    ("device_used_bytes", |sample| sample.device_used),
-    ("device_idle_bytes", |sample| sample.device_idle),
+    ("device_live_bytes", "device", |sample| sample.device_live),
+    ("host_live_bytes", "host", |sample| sample.host_live),
+    ("managed_live_bytes", "managed", |sample| sample.managed_live),
+    ("unknown_live_bytes", "unknown", |sample| sample.unknown_live),
+    ("allocs_live", "allocs", |sample| sample.allocs_live),
+    ("graphs_live", "graphs", |sample| sample.graphs_live),
+    ("execs_live", "execs", |sample| sample.execs_live),
+    ("graph_host_bytes", "graph host~", |sample| sample.graph_host_bytes),
+    ("rss_bytes", "rss", |sample| sample.rss),
+    ("own_bytes", "gpumem", |sample| sample.own),
+    ("rss_of_program_bytes", "rest of rss", |sample| sample.rss.saturating_sub(sample.own)),
+    ("device_used_bytes", "device used", |sample| sample.device_used),
+    ("device_idle_bytes", "idle", |sample| sample.device_idle),
 ];
 
 /// Returns every sample as a map from column names to values.
 pub(crate) fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
     let row = |sample| {
-        let mut row: BTreeMap<_, _> = COLUMNS.iter().map(|&(name, column)| (name, column(sample))).collect();
+        let mut row: BTreeMap<_, _> = COLUMNS.iter().map(|&(name, _, column)| (name, column(sample))).collect();
         row.insert("age_ns", ledger.age(sample.time_ns));
         row
     };
@@ -77,7 +78,7 @@ pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
     let span_ns = times.unparked_ns(first.time_ns, last.time_ns);
     let recent = times.before(last.time_ns, 60_000_000_000);
     let minute_ago = samples.iter().rfind(|sample| sample.time_ns <= recent).unwrap_or(first);
-    let rows = COLUMNS.iter().map(|&(what, column)| {
+    let rows = COLUMNS.iter().map(|&(what, _, column)| {
         let is_looked_at = LOOKED_AT.contains(&what);
         let first = samples.iter().find(|sample| !is_looked_at || column(sample) > 0).unwrap_or(first);
         let minute_ago = if minute_ago.time_ns < first.time_ns { first } else { minute_ago };

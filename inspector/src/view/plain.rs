@@ -12,30 +12,9 @@ pub(crate) struct Means {
     pub ascii: bool,
 }
 
-/// ASCII for the characters that views draw with; each is one column wide.
-const ASCII: &[(&str, &str)] = &[
-    ("▁", "_"),
-    ("▂", "."),
-    ("▃", ":"),
-    ("▄", "-"),
-    ("▅", "="),
-    ("▆", "+"),
-    ("▇", "*"),
-    ("█", "#"),
-    ("…", "~"),
-    ("←", "<"),
-    ("→", ">"),
-    ("↑", "^"),
-    ("↓", "v"),
-    ("▲", "^"),
-    ("▼", "v"),
-    ("Δ", "d"),
-    ("µ", "u"),
-    ("─", "-"),
-    ("│", "|"),
-    ("–", "-"),
-    ("·", "."),
-];
+/// Characters that views draw with, and ASCII for each of them; each is one column wide.
+const DRAWN: &str = "▁▂▃▄▅▆▇█…←→↑↓▲▼Δµ─│–·";
+const ASCII: &str = "_.:-=+*#~<>^v^vdu-|-.";
 
 impl Means {
     /// Removes everything from a buffer that may not be written.
@@ -45,11 +24,12 @@ impl Means {
                 (cell.fg, cell.bg) = (Color::Reset, Color::Reset);
             }
             if self.ascii && !cell.symbol().is_ascii() {
-                let known = ASCII.iter().find(|(symbol, _)| *symbol == cell.symbol());
+                let known = DRAWN.chars().zip(ASCII.chars()).find(|(drawn, _)| cell.symbol().chars().eq([*drawn]));
                 // A character of two columns has an empty cell behind it, which stays.
-                let unknown = "??";
-                let columns = cell.symbol().width().clamp(1, 2);
-                cell.set_symbol(known.map_or(&unknown[..columns], |(_, ascii)| ascii));
+                match known {
+                    Some((_, ascii)) => cell.set_char(ascii),
+                    None => cell.set_symbol(&"??"[..cell.symbol().width().clamp(1, 2)]),
+                };
             }
         }
     }

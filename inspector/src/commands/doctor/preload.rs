@@ -5,7 +5,7 @@ use super::finding::{Finding, error, info, ok, warning};
 use super::subject::{Machine, WithoutShim};
 use crate::failure::plain;
 use crate::launch::elf::{MACHINE, PRIVILEGED, foreign, program};
-use crate::launch::{library, processor};
+use crate::launch::{library, needs};
 use crate::source::process::Process;
 use crate::source::standing::{Standing, command_line};
 use crate::source::world::{MOUNT, World};
@@ -78,7 +78,7 @@ const REFUSALS: [&str; 2] = ["cannot be preloaded", "not found (required by"];
 
 /// Starts this program under the preload, and returns the loader's complaint.
 fn loads(lib: &Path) -> Result<(), String> {
-    if let Some(feature) = processor::lacking(lib) {
+    if let Some(feature) = needs::lacking_feature(lib) {
         return Err(format!("it was built to use {feature}, which this processor does not have"));
     }
     let exe = std::env::current_exe().map_err(|error| plain(&error))?;

@@ -45,7 +45,7 @@ pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()>
     let args = BTreeMap::from([("name", ledger.name().into())]);
     list.push(&Entry { name: "process_name", ph: "M", pid, tid: None, ts: 0.0, s: None, args })?;
     for sample in &ledger.snapshot.samples {
-        for &(name, column) in growth::COLUMNS {
+        for &(name, _, column) in growth::COLUMNS {
             let args = BTreeMap::from([("value", column(sample).into())]);
             list.push(&Entry { name, ph: "C", pid, tid: None, ts: microseconds(sample.time_ns), s: None, args })?;
         }

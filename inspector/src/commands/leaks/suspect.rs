@@ -8,7 +8,7 @@ use crate::model::sites::Sites;
 use crate::model::suspects::{self, is_site};
 use crate::model::verdict::Verdict;
 use crate::model::{Head, Ledger};
-use crate::report::{head, lines};
+use crate::report::lines;
 use crate::source::ask::{ask_within, longest_work_ms};
 use crate::text::{self, clean, units};
 use crate::view::table::{BAD, Table, WARN, paint, terminal_columns};
@@ -246,7 +246,7 @@ fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
 }
 
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
-    head::print(out, &report.process, ledger)?;
+    lines::head(out, &report.process, ledger)?;
     let number = |scan: &BTreeMap<String, String>, fact| scan.get(fact).and_then(|n| n.parse().ok()).unwrap_or(0);
     let most = |fact| report.scans.iter().map(|scan| number(scan, fact)).max().unwrap_or(0);
     writeln!(

@@ -5,7 +5,7 @@ use crate::model::Ledger;
 use crate::model::ages::OfAge;
 use crate::model::suspects::{Grown, Suspect, is_site};
 use crate::model::verdict::Verdict;
-use crate::report::{growth, head, lines, shared};
+use crate::report::{growth, lines, shared};
 use crate::source::liveness::Status;
 use crate::text::{self, clean, units};
 use crate::view::table::{BAD, DIM, HEAD, Table, WARN, paint, terminal_size};
@@ -13,7 +13,7 @@ use gpumem_wire::kinds::GrowthKind;
 use std::io::Write;
 
 pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: bool) -> std::io::Result<()> {
-    head::print(out, &report.process, ledger)?;
+    lines::head(out, &report.process, ledger)?;
     let holds = |row: &&SuspectRow| is_site(&row.suspect) && row.suspect.bytes > 0;
     let sites = report.suspects.iter().filter(holds).count();
     writeln!(
@@ -63,10 +63,7 @@ fn summed(out: &mut dyn Write, summed: &Summed) -> std::io::Result<()> {
     if summed.classes == 0 {
         return Ok(());
     }
-    let (classes, holds) = match summed.classes {
-        1 => ("1 class of graphs".to_owned(), "holds"),
-        n => (format!("{} classes of graphs", units::number(n)), "hold"),
-    };
+    let (classes, holds) = (text::count(summed.classes, "class"), if summed.classes == 1 { "holds" } else { "hold" });
     let too_little = match summed.too_little {
         0 => String::new(),
         n => format!(", {} too young to judge", units::number(n)),
@@ -75,7 +72,8 @@ fn summed(out: &mut dyn Write, summed: &Summed) -> std::io::Result<()> {
         1 => "1 grows steadily".to_owned(),
         n => format!("{} grow steadily", units::number(n)),
     };
-    let line = format!("{classes} {holds} {}: {grow}{too_little}; --all shows each", units::bytes(summed.bytes));
+    let line =
+        format!("{classes} of graphs {holds} {}: {grow}{too_little}; --all shows each", units::bytes(summed.bytes));
     writeln!(out, "{}", paint(DIM, line))
 }
 

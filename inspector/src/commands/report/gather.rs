@@ -51,21 +51,15 @@ pub(in crate::commands) fn summary(context: &Context, ledger: &Ledger) -> Summar
 fn about(ledger: &Ledger, overview: &Overview) -> About {
     let head = Head::of(ledger);
     let header = &ledger.snapshot.header;
+    let because = |word: &str, why: &str| if why.is_empty() { word.to_owned() } else { format!("{word}: {why}") };
     About {
         pid: head.pid,
         cmdline: crate::text::shorten(&ledger.snapshot.text(header.cmdline), CMDLINE).into_owned(),
         life: ledger.status.text(),
         began_unix_ns: real_ns(header, header.created_ns),
         at_unix_ns: real_ns(header, ledger.status.now_ns),
-        interception: match head.interception_reason.is_empty() {
-            true => head.interception.into(),
-            false => format!("{}: {}", head.interception, head.interception_reason),
-        },
-        mode: if head.mode_reason.is_empty() {
-            head.mode.into()
-        } else {
-            format!("{}: {}", head.mode, head.mode_reason)
-        },
+        interception: because(head.interception, &head.interception_reason),
+        mode: because(head.mode, &head.mode_reason),
         driver_version: head.driver_version.clone(),
         shim_version: head.shim_version.clone(),
         devices: overview

@@ -87,13 +87,39 @@ pub(super) fn section(part: &str, name: &str, title: &str, body: &Markup) -> Mar
     }
 }
 
+/// Column of a table: its heading, and the cell of a row.
+pub(super) type PageColumn<T> = (&'static str, fn(&T) -> Markup);
+
 /// Returns the table of a section, which can be scrolled sideways and sorted.
-pub(super) fn table(part: &str, name: &str, columns: &[&str], rows: &Markup) -> Markup {
+pub(super) fn table<T>(part: &str, name: &str, columns: &[PageColumn<T>], rows: &[T]) -> Markup {
     html! {
         div.wide tabindex="0" role="region" aria-labelledby={ (part) (name) "-title" } {
-            table.sortable { (heads(columns)) tbody { (rows) } }
+            table.sortable {
+                (heads(columns.iter().map(|(title, _)| *title)))
+                tbody { @for row in rows { tr { @for (_, cell) in columns { (cell(row)) } } } }
+            }
         }
     }
+}
+
+/// Returns a cell of bytes.
+pub(super) fn bytes(n: u64) -> Markup {
+    html! { td.n data-v=(n) { (units::bytes(n)) } }
+}
+
+/// Returns a cell of a number.
+fn number(n: u64) -> Markup {
+    html! { td.n data-v=(n) { (units::number(n)) } }
+}
+
+/// Returns a cell of text.
+pub(super) fn cell(text: &str) -> Markup {
+    html! { td { (clean(text)) } }
+}
+
+/// Returns a cell of a name.
+fn who(name: &str) -> Markup {
+    html! { td.who { (clean(name)) } }
 }
 
 /// Returns the place of a chart, if there is one.
@@ -107,7 +133,7 @@ pub(super) fn moments_table(moments: &[Moment]) -> Markup {
             details.moments open[moments.len() <= 8] {
                 summary { (text::count(moments.len() as u64, "moment")) }
                 table {
-                    (heads(&["when", "what", "text"]))
+                    (heads(["when", "what", "text"]))
                     tbody {
                         @for moment in moments {
                             tr.oom[moment.out_of_memory] {
@@ -264,98 +290,91 @@ fn by_stack(flame: &Flame, part: &str) -> Markup {
 fn holders(summary: &Summary, part: &str) -> Markup {
     let shown = summary.holders.len().min(ROWS);
     let missing = summary.holders_total.saturating_sub(shown as u64);
-    let columns = [
-        "who",
-        "live",
-        "count",
-        "peak",
-        "since first",
-        "per minute",
-        "ever made",
-        "freed",
-        "oldest",
-        "verdict",
-        "kind",
-    ];
-    let rows = html! { @for holder in &summary.holders[..shown] { (row(holder)) } };
     let body = html! {
-        (table(part, "sites", &columns, &rows))
+        (table(part, "sites", HOLDERS, &summary.holders[..shown]))
         @if missing > 0 { p.remark { (units::number(missing)) " more hold less memory." } }
     };
     section(part, "sites", "Who holds memory", &body)
 }
 
-fn heads(names: &[&str]) -> Markup {
+fn heads<'a>(names: impl IntoIterator<Item = &'a str>) -> Markup {
     html! { thead { tr { @for name in names { th scope="col" { (name) } } } } }
 }
 
-fn row(holder: &Holder) -> Markup {
-    let oldest = if holder.live == 0 { String::new() } else { units::span(holder.oldest_age_ns) };
-    html! {
-        tr {
-            td.who { @if holder.stack.is_empty() { (clean(&holder.name)) } @else { (stack(&holder.stack, &clean(&holder.name))) } }
-            td.n data-v=(holder.bytes) { (units::bytes(holder.bytes)) }
-            td.n data-v=(holder.live) { (units::number(holder.live)) }
-            td.n data-v=(holder.peak_bytes) { (units::bytes(holder.peak_bytes)) }
-            td.n data-v=(holder.bytes_change) { (units::signed_bytes(holder.bytes_change)) }
-            td.n data-v=(holder.bytes_per_minute.round()) { (rate(holder.bytes_per_minute)) }
-            td.n data-v=(holder.total.unwrap_or(0)) { @if let Some(total) = holder.total { (units::number(total)) } }
-            td.n data-v=(holder.freed_share.unwrap_or(0.0)) { @if let Some(share) = holder.freed_share { (units::share(share)) } }
-            td.n data-v=(holder.oldest_age_ns) { (oldest) }
-            td { @if holder.grows { strong { (clean(&holder.verdict)) } } @else { (clean(&holder.verdict)) } }
-            td { (clean(&holder.kind)) }
-        }
-    }
-}
+const HOLDERS: &[PageColumn<Holder>] = &[
+    ("who", |of| match of.stack.is_empty() {
+        true => who(&of.name),
+        false => html! { td.who { (stack(&of.stack, &clean(&of.name))) } },
+    }),
+    ("live", |of| bytes(of.bytes)),
+    ("count", |of| number(of.live)),
+    ("peak", |of| bytes(of.peak_bytes)),
+    ("since first", |of| html! { td.n data-v=(of.bytes_change) { (units::signed_bytes(of.bytes_change)) } }),
+    ("per minute", |of| html! { td.n data-v=(of.bytes_per_minute.round()) { (rate(of.bytes_per_minute)) } }),
+    ("ever made", |of| {
+        html! { td.n data-v=(of.total.unwrap_or(0)) { @if let Some(total) = of.total { (units::number(total)) } } }
+    }),
+    ("freed", |of| {
+        let share = of.freed_share;
+        html! { td.n data-v=(share.unwrap_or(0.0)) { @if let Some(share) = share { (units::share(share)) } } }
+    }),
+    ("oldest", |of| {
+        html! { td.n data-v=(of.oldest_age_ns) { @if of.live > 0 { (units::span(of.oldest_age_ns)) } } }
+    }),
+    ("verdict", |of| match of.grows {
+        true => html! { td { strong { (clean(&of.verdict)) } } },
+        false => cell(&of.verdict),
+    }),
+    ("kind", |of| cell(&of.kind)),
+];
 
-fn large_ones(large: &[LargeOne], total: u64, part: &str) -> Markup {
-    let rows = html! {
-        @for one in large {
-            tr {
-                td.who { (clean(&one.site)) }
-                td.n data-v=(one.bytes) { (units::bytes(one.bytes)) }
-                td data-v=(one.made_unix_ns) { (time(one.made_unix_ns)) }
-                td data-v=(one.freed_unix_ns.unwrap_or(u64::MAX)) {
-                    @if let Some(freed) = one.freed_unix_ns { (time(freed)) } @else { "live" }
-                }
-                td { (clean(&one.kind)) }
-                td { (clean(&one.tag)) }
+const LARGE: &[PageColumn<LargeOne>] = &[
+    ("call site", |one| who(&one.site)),
+    ("size", |one| bytes(one.bytes)),
+    ("made", |one| html! { td data-v=(one.made_unix_ns) { (time(one.made_unix_ns)) } }),
+    ("gone by", |one| {
+        html! {
+            td data-v=(one.freed_unix_ns.unwrap_or(u64::MAX)) {
+                @if let Some(freed) = one.freed_unix_ns { (time(freed)) } @else { "live" }
             }
         }
-    };
+    }),
+    ("kind", |one| cell(&one.kind)),
+    ("tag", |one| cell(&one.tag)),
+];
+
+fn large_ones(large: &[LargeOne], total: u64, part: &str) -> Markup {
     let body = html! {
-        (table(part, "large", &["call site", "size", "made", "gone by", "kind", "tag"], &rows))
+        (table(part, "large", LARGE, large))
         @if total > large.len() as u64 { p.remark { "The largest of " (text::count(total, "allocation")) "." } }
     };
     html! { @if !large.is_empty() { (section(part, "large", "Large allocations", &body)) } }
 }
 
 fn graphs(summary: &Summary, has_chart: bool, part: &str) -> Markup {
-    let columns = ["call site", "host", "device", "graphs", "execs", "launches", "resident", "folded", "pinned"];
-    let rows = html! { @for graphs in &summary.graphs { (row_of_graphs(graphs)) } };
     let body = html! {
         @if summary.graph_cache.is_empty() && summary.graphs.is_empty() { p { "The process made no graphs." } }
         @for line in &summary.graph_cache { p { (clean(line)) } }
         (chart(part, "graph-chart", has_chart))
         @if !summary.graphs.is_empty() {
-            (table(part, "graphs", &columns, &rows))
+            (table(part, "graphs", GRAPHS, &summary.graphs))
             p.remark { "Bytes of graphs are estimates." }
         }
     };
     section(part, "graphs", "Graphs", &body)
 }
 
-fn row_of_graphs(of: &GraphsOf) -> Markup {
-    let counts = [of.graphs, of.execs, of.launches, of.resident, of.folded];
-    html! {
-        tr {
-            td.who { (clean(&of.name)) }
-            @for bytes in [of.host_bytes, of.device_bytes] { td.n data-v=(bytes) { (units::bytes(bytes)) } }
-            @for count in counts { td.n data-v=(count) { (units::number(count)) } }
-            td { (clean(&of.pinned)) }
-        }
-    }
-}
+const GRAPHS: &[PageColumn<GraphsOf>] = &[
+    ("call site", |of| who(&of.name)),
+    ("host", |of| bytes(of.host_bytes)),
+    ("device", |of| bytes(of.device_bytes)),
+    ("graphs", |of| number(of.graphs)),
+    ("execs", |of| number(of.execs)),
+    ("launches", |of| number(of.launches)),
+    ("resident", |of| number(of.resident)),
+    ("folded", |of| number(of.folded)),
+    ("pinned", |of| cell(&of.pinned)),
+];
 
 fn environment(summary: &Summary, part: &str) -> Markup {
     let about = &summary.process;

@@ -1,7 +1,10 @@
 //! The page of several processes: a row for each, their sum on each card, and a part to open for each report.
 
 use super::Report;
-use super::page::{DrawnData, chart, footer, head, moments_table, needs_script, section, sections, table, time};
+use super::page::{
+    DrawnData, PageColumn, bytes, cell, chart, footer, head, moments_table, needs_script, section, sections, table,
+    time,
+};
 use super::recorded::{RecordedProcess, Together};
 use crate::text::{self, clean, shorten, units};
 use crate::view;
@@ -71,43 +74,33 @@ fn summary(together: &Together) -> Markup {
 }
 
 fn processes(together: &Together) -> Markup {
-    let columns = ["process", "pid", "peak", "left", "verdict", "end", "began", "started by"];
-    let rows = html! { @for process in &together.processes { (row(process)) } };
     let without = together.processes.iter().filter(|process| process.report.is_none()).count() as u64;
     html! {
-        (table("", "processes", &columns, &rows))
+        (table("", "processes", PROCESSES, &together.processes))
         @if without > 0 { p.remark { "The " (text::count(without, "process")) " with the lowest peaks have no part below." } }
         @if together.processes_left_out > 0 { p.remark { (text::count(together.processes_left_out, "file")) " of further processes were not read." } }
     }
 }
 
-fn row(process: &RecordedProcess) -> Markup {
-    let parent = match process.parent_pid {
-        0 => String::new(),
-        pid => format!("{} ({pid})", process.parent_name),
-    };
-    let ended = match process.ended.as_str() {
-        "" => "recording cut short",
-        why => why.strip_prefix("the process ").unwrap_or(why),
-    };
-    html! {
-        tr {
-            td {
-                @match process.report {
-                    Some(number) => a href={ "#" (id(number)) "process" } { (clean(&process.name)) },
-                    None => (clean(&process.name)),
-                }
-            }
-            td.n data-v=(process.pid) { (process.pid) }
-            td.n data-v=(process.peak_bytes) { (units::bytes(process.peak_bytes)) }
-            td.n data-v=(process.live_bytes) { (units::bytes(process.live_bytes)) }
-            td.said { (verdict(process)) }
-            td.said { (clean(ended)) }
-            td.said data-v=(process.began_unix_ns) { (time(process.began_unix_ns)) }
-            td { (clean(&parent)) }
-        }
-    }
-}
+const PROCESSES: &[PageColumn<RecordedProcess>] = &[
+    ("process", |of| match of.report {
+        Some(number) => html! { td { a href={ "#" (id(number)) "process" } { (clean(&of.name)) } } },
+        None => cell(&of.name),
+    }),
+    ("pid", |of| html! { td.n data-v=(of.pid) { (of.pid) } }),
+    ("peak", |of| bytes(of.peak_bytes)),
+    ("left", |of| bytes(of.live_bytes)),
+    ("verdict", |of| html! { td.said { (verdict(of)) } }),
+    ("end", |of| {
+        let ended = if of.ended.is_empty() { "recording cut short" } else { &of.ended };
+        html! { td.said { (clean(ended.strip_prefix("the process ").unwrap_or(ended))) } }
+    }),
+    ("began", |of| html! { td.said data-v=(of.began_unix_ns) { (time(of.began_unix_ns)) } }),
+    ("started by", |of| match of.parent_pid {
+        0 => cell(""),
+        pid => cell(&format!("{} ({pid})", of.parent_name)),
+    }),
+];
 
 fn verdict(process: &RecordedProcess) -> Markup {
     html! {

@@ -2,9 +2,8 @@
 //! of their own, natively or preloaded. There are more execs than the caps of the preloaded runs.
 
 use super::hip_api::*;
-use super::kinds::*;
 use super::memory;
-use super::probe::{BLOCK, BYTES, CheckOutcome, MadeGraph, Make, One, Probe, Stop, WORDS, hip};
+use super::probe::*;
 use crate::failure::{Failure, Result as Done};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};

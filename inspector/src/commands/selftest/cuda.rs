@@ -3,7 +3,6 @@
 
 use super::suite::{Check, Outcome, Suite, SuiteReport, Under, command, ledger, watch};
 use super::{Advice, Failed, Section, Setup, SuitePart};
-use crate::failure::Result;
 use gpumem_wire::kinds::Mode;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -32,7 +31,7 @@ struct Differs {
 
 /// Returns a program of the selftest: in `libexec/gpumem` if libgpumem.so or gpumem is installed, under its short name
 /// beside them in a build directory.
-fn helper(name: &str, lib: &Path) -> std::result::Result<PathBuf, String> {
+fn helper(name: &str, lib: &Path) -> Result<PathBuf, String> {
     let exe = std::env::current_exe().ok();
     let mut places = Vec::new();
     for dir in [Some(lib), exe.as_deref()].into_iter().flatten().filter_map(Path::parent) {
@@ -62,7 +61,7 @@ pub(super) struct Programs {
 }
 
 /// Finds both programs.
-pub(super) fn programs(lib: &Path) -> std::result::Result<Programs, String> {
+pub(super) fn programs(lib: &Path) -> Result<Programs, String> {
     Ok(Programs { conformance: helper("conformance", lib)?, differ: helper("differ", lib)? })
 }
 
@@ -72,25 +71,19 @@ pub(super) fn suite(program: &Path) -> Suite<'_> {
 }
 
 /// Its report without the preload.
-pub(super) fn natively(suite: &Suite, setup: &Setup) -> std::result::Result<SuiteReport, String> {
+pub(super) fn natively(suite: &Suite, setup: &Setup) -> Result<SuiteReport, String> {
     eprintln!("selftest: the rules of the CUDA driver, natively");
     suite.natively(setup).map_err(|why| format!("the CUDA driver: {why}"))
 }
 
-/// Runs everything. The inner error says why it cannot run here.
+/// Runs everything.
 ///
 /// # Errors
-/// If no directory can be made for a part.
-pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, String>> {
-    let Programs { conformance, differ } = match programs(&setup.lib) {
-        Ok(programs) => programs,
-        Err(why) => return Ok(Err(why)),
-    };
+/// Says why it cannot run here.
+pub(super) fn section(setup: &Setup) -> Result<Section, String> {
+    let Programs { conformance, differ } = programs(&setup.lib)?;
     let suite = suite(&conformance);
-    let native = match natively(&suite, setup) {
-        Ok(native) => native,
-        Err(why) => return Ok(Err(why)),
-    };
+    let native = natively(&suite, setup)?;
     let by_default = by_default(&conformance, &native, &setup.under("default", &[])?);
     eprintln!("selftest: the same under the preload");
     let preloaded = suite.preloaded(setup, &native.checks, "preloaded", &[ACTIVE], None)?;
@@ -116,11 +109,11 @@ pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, Stri
             section.notes.push(format!("by default gpumem only records here, and should: {why}"));
         }
     }
-    Ok(Ok(section))
+    Ok(section)
 }
 
 /// Checks that a preloaded program without settings does more than record; the error says why not.
-fn by_default(conformance: &Path, native: &SuiteReport, under: &Under) -> std::result::Result<(), String> {
+fn by_default(conformance: &Path, native: &SuiteReport, under: &Under) -> Result<(), String> {
     let Some(check) = native.checks.iter().find(|check| check.result == Outcome::Ok) else { return Ok(()) };
     let mut one = command(conformance, Some(under));
     one.args(["--json", "--one", &check.name]);
@@ -190,7 +183,7 @@ fn cured(
     differ: &Path,
     section: &Section,
     files: &[PathBuf],
-) -> Result<Advice> {
+) -> Result<Advice, String> {
     eprintln!("selftest: what failed again, without the graph cache");
     let again = suite.preloaded(setup, native, "cache-off", &[ACTIVE, CACHE_OFF], None)?;
     let same = |file: &PathBuf| {

@@ -3,25 +3,22 @@
 use super::cuda::{ACTIVE, CACHE_OFF};
 use super::suite::{Outcome, Suite};
 use super::{Advice, Section, Setup, SuitePart};
-use crate::failure::{Failure, Result};
+use crate::failure::plain;
 use gpumem_wire::counters;
 
 /// Fewer than the probe's handles, so that most launches need an exec brought back.
 const BOUND: (&str, &str) = ("GPUMEM_GRAPH_CACHE", "4");
 const RETARGET: (&str, &str) = ("GPUMEM_HIP_RETARGET", "1");
 
-/// Runs everything. The inner error says why it cannot run here.
+/// Runs everything.
 ///
 /// # Errors
-/// If no directory can be made for a part.
-pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, String>> {
-    let exe = std::env::current_exe().map_err(|error| Failure::io("cannot find gpumem itself", &error))?;
+/// Says why it cannot run here.
+pub(super) fn section(setup: &Setup) -> Result<Section, String> {
+    let exe = std::env::current_exe().map_err(|error| format!("cannot find gpumem itself: {}", plain(&error)))?;
     let suite = Suite { name: "hip", program: &exe, args: &["selftest", "--hip-probe"], says: "selftest:" };
     eprintln!("selftest: graphs through the HIP runtime, natively and preloaded");
-    let native = match suite.natively(setup) {
-        Ok(native) => native,
-        Err(why) => return Ok(Err(format!("HIP: {}", why.trim_start_matches("gpumem: ")))),
-    };
+    let native = suite.natively(setup).map_err(|why| format!("HIP: {}", why.trim_start_matches("gpumem: ")))?;
     let part = |run, variables: &[_], counter| suite.preloaded(setup, &native.checks, run, variables, counter);
     let cached = part("preloaded", &[ACTIVE, BOUND], Some((counters::EVICTIONS, "evicted")))?;
     let retargeting = part("retargeting", &[ACTIVE, BOUND, RETARGET], Some((counters::RETARGETS, "retargeted")))?;
@@ -53,5 +50,5 @@ pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, Stri
                 .into(),
         );
     }
-    Ok(Ok(section))
+    Ok(section)
 }

@@ -3,8 +3,8 @@
 //!
 //! * [`cuda`]: the rules of the CUDA driver and random graph programs, by two programs of gpumem.
 //! * [`hip`]: graphs through the HIP runtime, by this program in processes of its own.
-//! * [`checks`]: the HIP checks; [`kinds`]: their graphs; [`memory`]: the checks of memory; [`probe`]: their common
-//!   tools; [`hip_api`]: the HIP runtime that they call.
+//! * [`checks`]: the HIP checks; [`memory`]: the checks of memory; [`probe`]: their graphs and common tools; [`hip_api`]:
+//!   the HIP runtime that they call.
 //! * [`rules`]: `--rules`, the verdict that later processes follow; [`driver`]: the CUDA driver's description of
 //!   itself.
 //! * [`suite`]: runs a suite of checks, even if its process dies.
@@ -14,7 +14,6 @@ mod cuda;
 mod driver;
 mod hip;
 mod hip_api;
-mod kinds;
 mod memory;
 mod probe;
 mod rules;
@@ -102,10 +101,14 @@ impl Setup {
         self.passing.map_or(self.dir, tempfile::TempDir::keep)
     }
 
-    /// Returns the environment to run a part of this name under the preload.
-    fn under(&self, part: &str, variables: &[(&'static str, &'static str)]) -> Result<suite::Under<'_>> {
+    /// Returns the environment to run a part of this name under the preload. The error says why it cannot run here.
+    fn under(
+        &self,
+        part: &str,
+        variables: &[(&'static str, &'static str)],
+    ) -> std::result::Result<suite::Under<'_>, String> {
         let ledgers = self.dir.join(format!("ledgers-{part}"));
-        private(&ledgers)?;
+        private(&ledgers).map_err(|failure| failure.what)?;
         Ok(suite::Under { lib: &self.lib, ledgers, variables: variables.to_vec() })
     }
 
@@ -280,11 +283,10 @@ impl Args {
         private(&dir).map_err(cannot)?;
         let setup = Setup { lib, dir, passing, seconds: self.seconds, seed: self.seed };
         if self.rules {
-            let (place, if_missing, keep) = (self.place, self.if_missing, self.keep.is_some());
-            return rules::run(setup, &rules::VerdictRequest { place, if_missing, keep }, context);
+            return rules::run(setup, self, context);
         }
         let (mut sections, mut not_run) = (Vec::new(), Vec::new());
-        for section in [cuda::section(&setup)?, hip::section(&setup)?] {
+        for section in [cuda::section(&setup), hip::section(&setup)] {
             match section {
                 Ok(section) => sections.push(section),
                 Err(why) => not_run.push(why),
@@ -297,11 +299,21 @@ impl Args {
         };
         let put = self.keep.is_some() || verdict == "failed";
         let report = Report { verdict, sections, not_run, put: put.then(|| setup.kept()), written: None };
-        context.print(&report, print)?;
-        match verdict {
-            "held" => Ok(()),
-            "failed" => Err(Failure::error("a part of the selftest failed")),
-            _ => Err(Failure::usage("the selftest could not run")),
+        report.finish(context, "a part of the selftest failed", "the selftest could not run")
+    }
+}
+
+impl Report {
+    /// Prints the report.
+    ///
+    /// # Errors
+    /// The first text if something failed, the second if nothing could be run.
+    fn finish(&self, context: &Context, failed: &str, could_not_run: &str) -> Result<()> {
+        context.print(self, print)?;
+        match self.verdict {
+            "failed" => Err(Failure::error(failed)),
+            "could-not-run" => Err(Failure::usage(could_not_run)),
+            _ => Ok(()),
         }
     }
 }

@@ -7,7 +7,7 @@
 use super::cuda::{self, Programs};
 use super::driver::{self, Driver, Gpu};
 use super::suite::{Check, Outcome, Suite};
-use super::{Report, Section, Setup, SuitePart};
+use super::{Args, Report, Section, Setup, SuitePart};
 use crate::context::Context;
 use crate::failure::{Failure, Result, plain};
 use gpumem_wire::verdict::{self, Subject, Verdict};
@@ -44,84 +44,58 @@ impl WrittenVerdict {
     }
 }
 
-/// Families of checks: the prefix of their names, and the parts that rely on those rules.
-const FAMILIES: [(&str, On); 21] = [
-    ("async", POOL),
-    ("attributes", GRAPH_CACHE),
-    ("barrier", POOL),
-    ("capture", BOTH),
-    ("checkpoint", NOTHING),
-    ("context", BOTH),
-    ("copies", GRAPH_CACHE),
-    ("gates", GRAPH_CACHE),
-    ("give_back", POOL),
-    ("graph", GRAPH_CACHE),
-    ("handles", GRAPH_CACHE),
-    ("memory", POOL),
-    ("nodes", GRAPH_CACHE),
-    ("pairing", GRAPH_CACHE),
-    ("pointers", POOL),
-    ("procaddr", BOTH),
-    ("serial", GRAPH_CACHE),
-    ("setters", GRAPH_CACHE),
-    ("sticky", BOTH),
-    ("update", GRAPH_CACHE),
-    ("vmm", POOL),
+/// Families of checks by the parts that rely on those rules: the prefixes of their names.
+const FAMILIES: [(On, &[&str]); 4] = [
+    (BOTH, &["capture", "context", "procaddr", "sticky"]),
+    (POOL, &["async", "barrier", "give_back", "memory", "pointers", "vmm"]),
+    (
+        GRAPH_CACHE,
+        &["attributes", "copies", "gates", "graph", "handles", "nodes", "pairing", "serial", "setters", "update"],
+    ),
+    (NOTHING, &["checkpoint"]),
 ];
 
-/// The parts that are on.
+/// The parts that are on, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct On {
-    pool: bool,
-    graph_cache: bool,
-}
+struct On(u8);
 
-const BOTH: On = On { pool: true, graph_cache: true };
-const POOL: On = On { pool: true, graph_cache: false };
-const GRAPH_CACHE: On = On { pool: false, graph_cache: true };
-const NOTHING: On = On { pool: false, graph_cache: false };
+const NOTHING: On = On(0);
+const POOL: On = On(1);
+const GRAPH_CACHE: On = On(2);
+const BOTH: On = On(3);
 
 impl On {
     /// Returns the parts that stay on without this rule.
     fn without(self, check: &str) -> Self {
         let family = check.split('.').next().unwrap_or_default();
         // An unknown rule concerns everything.
-        let of = FAMILIES.iter().find(|(name, _)| *name == family).map_or(BOTH, |(_, of)| *of);
-        Self { pool: self.pool && !of.pool, graph_cache: self.graph_cache && !of.graph_cache }
+        let of = FAMILIES.iter().find(|(_, names)| names.contains(&family)).map_or(BOTH, |(of, _)| *of);
+        Self(self.0 & !of.0)
     }
 
-    fn is_within(self, most: Self) -> bool {
-        (most.pool || !self.pool) && (most.graph_cache || !self.graph_cache)
+    fn has(self, part: Self) -> bool {
+        self.0 & part.0 == part.0
     }
 
     fn name(self) -> &'static str {
-        match (self.pool, self.graph_cache) {
-            (true, true) => "preloaded",
-            (true, false) => "cache-off",
-            (false, true) => "pool-off",
-            (false, false) => "record-only",
+        match self {
+            BOTH => "preloaded",
+            POOL => "cache-off",
+            GRAPH_CACHE => "pool-off",
+            _ => "record-only",
         }
     }
 
     fn variables(self) -> Vec<(&'static str, &'static str)> {
         let mut variables = vec![cuda::ACTIVE];
-        if !self.graph_cache {
+        if !self.has(GRAPH_CACHE) {
             variables.push(cuda::CACHE_OFF);
         }
-        if !self.pool {
+        if !self.has(POOL) {
             variables.push(("GPUMEM_POOL", "0"));
         }
         variables
     }
-}
-
-/// Request for a verdict.
-pub(super) struct VerdictRequest {
-    pub place: Option<VerdictUsers>,
-    /// Does nothing if the place has a valid verdict.
-    pub if_missing: bool,
-    /// Keeps the files of the run, whatever its result.
-    pub keep: bool,
 }
 
 /// Runs the checks and writes the verdict.
@@ -129,17 +103,17 @@ pub(super) struct VerdictRequest {
 /// # Errors
 /// `Code::Error` if a check failed: the verdict turns that part off. `Code::Usage` (2) if nothing could be run or
 /// the verdict could not be written: there is none then.
-pub(super) fn run(setup: Setup, asked: &VerdictRequest, context: &Context) -> Result<()> {
+pub(super) fn run(setup: Setup, args: &Args, context: &Context) -> Result<()> {
     let cannot = |why: String| Failure::usage(why);
-    let dir = directory(asked.place).map_err(cannot)?;
+    let dir = directory(args.place).map_err(cannot)?;
     let tried = cuda::programs(&setup.lib).and_then(|programs| Ok((driver::asked()?, programs)));
     let there = match &tried {
-        Ok((driver, _)) if asked.if_missing => there(&dir, driver),
+        Ok((driver, _)) if args.if_missing => there(&dir, driver),
         _ => None,
     };
     if let Some(written) = there {
         let report = Report { verdict: "there", sections: vec![], not_run: vec![], put: None, written: Some(written) };
-        return context.print(&report, super::print);
+        return report.finish(context, "", "");
     }
     let (section, written, not_run) = match tried.and_then(|(driver, programs)| tried_on(&setup, &driver, &programs)) {
         Ok((section, verdict, others)) => {
@@ -153,15 +127,11 @@ pub(super) fn run(setup: Setup, asked: &VerdictRequest, context: &Context) -> Re
         Some(WrittenVerdict { pool: true, graph_cache: true, .. }) => "held",
         Some(_) => "failed",
     };
-    let put = asked.keep || verdict == "failed";
+    let put = args.keep.is_some() || verdict == "failed";
     let report =
         Report { verdict, sections: section.into_iter().collect(), not_run, put: put.then(|| setup.kept()), written };
-    context.print(&report, super::print)?;
-    match verdict {
-        "held" => Ok(()),
-        "failed" => Err(Failure::error("a rule does not hold: the verdict turns off the parts that rely on it")),
-        _ => Err(cannot("the selftest could not run, and there is no verdict".into())),
-    }
+    let failed = "a rule does not hold: the verdict turns off the parts that rely on it";
+    report.finish(context, failed, "the selftest could not run, and there is no verdict")
 }
 
 /// Returns the subject of a verdict: one kind of device under a driver.
@@ -199,7 +169,7 @@ fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result:
         format!("{name} ({major}.{minor}): name it in CUDA_VISIBLE_DEVICES to try it")
     });
     let section = Section::new("CUDA", &native, parts);
-    Ok((section, Verdict { subject, pool: on.pool, graph_cache: on.graph_cache }, others.collect()))
+    Ok((section, Verdict { subject, pool: on.has(POOL), graph_cache: on.has(GRAPH_CACHE) }, others.collect()))
 }
 
 /// Returns the parts that may be on: as many as possible of those that no broken rule concerns, and only those that
@@ -210,7 +180,7 @@ fn decided(
 ) -> std::result::Result<On, String> {
     let broken = native.iter().filter(|check| check.result == Outcome::Fail);
     let most = broken.fold(BOTH, |on, check| on.without(&check.name));
-    for on in [BOTH, POOL, GRAPH_CACHE].into_iter().filter(|on| on.is_within(most)) {
+    for on in [BOTH, POOL, GRAPH_CACHE].into_iter().filter(|&on| most.has(on)) {
         if holds(on)? {
             return Ok(on);
         }
@@ -227,9 +197,8 @@ fn preloaded(
     on: On,
 ) -> std::result::Result<Vec<SuitePart>, String> {
     eprintln!("selftest: the same under the preload ({})", on.name());
-    let run = suite.preloaded(setup, native, on.name(), &on.variables(), None);
-    let mut parts = vec![run.map_err(|failure| failure.what)?];
-    if on.graph_cache {
+    let mut parts = vec![suite.preloaded(setup, native, on.name(), &on.variables(), None)?];
+    if on.has(GRAPH_CACHE) {
         eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
         let (part, _) = cuda::differential(&programs.differ, setup, &on.variables());
         parts.push(SuitePart { run: on.name(), ..part });
@@ -326,8 +295,9 @@ mod tests {
 
     #[test]
     fn every_family_of_the_suite_has_a_row() {
-        let rows: BTreeSet<String> = FAMILIES.iter().map(|(family, _)| (*family).to_owned()).collect();
-        assert_eq!(rows.len(), FAMILIES.len(), "a family has two rows");
+        let all: Vec<String> = FAMILIES.iter().flat_map(|(_, names)| *names).map(|name| (*name).to_owned()).collect();
+        let rows: BTreeSet<String> = all.iter().cloned().collect();
+        assert_eq!(rows.len(), all.len(), "a family has two rows");
         assert_eq!(families_of_the_suite(), rows);
     }
 

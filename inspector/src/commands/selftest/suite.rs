@@ -213,9 +213,7 @@ impl Suite<'_> {
         told.checks.extend(after.map(|name| Check { name, result: Outcome::Fail, detail: vec![why] }));
         Ok(told)
     }
-}
 
-impl Suite<'_> {
     /// Runs it without the preload.
     ///
     /// # Errors
@@ -236,7 +234,7 @@ impl Suite<'_> {
         run: &'static str,
         variables: &[(&'static str, &'static str)],
         exercised: Option<(usize, &str)>,
-    ) -> crate::failure::Result<SuitePart> {
+    ) -> Result<SuitePart, String> {
         let name = format!("{}-{run}", self.name);
         let under = setup.under(&name, variables)?;
         let told = match self.run(Some(&under), Some(&setup.log(&name))) {

@@ -18,9 +18,9 @@ use crate::model::overview::Overview;
 use crate::model::shared::Shared;
 use crate::model::taken::{self, TakenBy};
 use crate::model::totals::{self, Host};
+use crate::report;
 use crate::report::growth::rate;
-use crate::report::lines::{line, nonzero};
-use crate::report::{self, head};
+use crate::report::lines::{self, line, nonzero};
 use crate::source::nvml::Books;
 use crate::text::{count, units};
 use crate::view::table::{DIM, HEAD, Table, WARN, paint};
@@ -105,7 +105,7 @@ impl Args {
             settings: ledger.environment().into_iter().map(|(name, value)| format!("{name}={value}")).collect(),
         };
         context.print(&report, |out, report| {
-            head::print(out, &report.process, &ledger)?;
+            lines::head(out, &report.process, &ledger)?;
             match self.all {
                 true => whole::print(out, report)?,
                 false => print_short(out, report)?,

@@ -127,32 +127,14 @@ fn print_counters(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     line(out, &units::number(report.call_stacks), "different call stacks", "")
 }
 
-/// Headings for [`COLUMNS`], in their order.
-const SAMPLE_HEADS: [&str; COLUMNS.len()] = [
-    "device",
-    "host",
-    "managed",
-    "unknown",
-    "allocs",
-    "graphs",
-    "execs",
-    "graph host~",
-    "rss",
-    "gpumem",
-    "rest of rss",
-    "device used",
-    "idle",
-];
-
 /// Prints every sample of growth.
 pub(super) fn print_samples(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     type SampleRow = BTreeMap<&'static str, u64>;
-    let with_column = |table: Table<'static, SampleRow>, (title, &(name, _)): (&'static str, &(&'static str, _))| {
+    let mut table = Table::new().span("age", 0, |sample: &SampleRow| sample["age_ns"]);
+    for &(name, title, _) in COLUMNS {
         let show = if name.ends_with("_bytes") { units::bytes } else { units::number };
-        table.right(title, 0, move |sample| show(sample[name]))
-    };
-    let age = Table::new().span("age", 0, |sample: &SampleRow| sample["age_ns"]);
-    let table = SAMPLE_HEADS.into_iter().zip(COLUMNS).fold(age, with_column);
+        table = table.right(title, 0, move |sample| show(sample[name]));
+    }
     writeln!(out)?;
     table.print(out, || report.samples.iter())
 }

@@ -92,17 +92,17 @@ fn reading(state: &State) -> &'static [&'static str] {
 /// Returns the whole help, in lines of this width.
 pub(super) fn help(state: &State, columns: u16) -> Vec<String> {
     let mut lines = vec!["Keys".to_owned()];
-    let width = KEYS.iter().map(|line| text::width(line.keys)).max().unwrap_or(0);
-    for line in KEYS {
+    let width = KEYS.iter().map(|(keys, _)| text::width(keys)).max().unwrap_or(0);
+    for &(keys, says) in KEYS {
         if columns < BESIDE {
-            lines.push(line.keys.to_owned());
-            let says = wrapped(line.says, columns - 4, usize::MAX);
+            lines.push(keys.to_owned());
+            let says = wrapped(says, columns - 4, usize::MAX);
             lines.extend(says.iter().map(|says| format!("    {}", says.trim_start())));
             continue;
         }
-        let says = wrapped(line.says, columns - width as u16 - 2, usize::MAX);
+        let says = wrapped(says, columns - width as u16 - 2, usize::MAX);
         for (at, says) in says.iter().enumerate() {
-            let keys = if at == 0 { line.keys } else { "" };
+            let keys = if at == 0 { keys } else { "" };
             let gap = " ".repeat(width - text::width(keys) + 2);
             lines.push(format!("{keys}{gap}{}", says.trim_start()));
         }
