@@ -1,5 +1,5 @@
-//! One file per command. Each owns its arguments, gathers a report from the model, and prints it as text or as JSON.
-//! This file lists the commands in the order of the help.
+//! A file for each command, or for a few that are alike. Each command owns its arguments, gathers a report from the model,
+//! and prints it as text or as JSON. This file lists the commands in the order of the help.
 
 mod allocs;
 mod clean;
@@ -10,11 +10,9 @@ mod events;
 pub(crate) mod examples;
 mod export;
 mod generate;
-mod get;
 mod graphs;
 mod help;
 mod leaks;
-mod mark;
 mod output;
 mod park;
 mod ps;
@@ -71,11 +69,11 @@ commands! {
     "stats": Stats(stats::Args),
     "events": Events(events::Args),
     "top": Top(top::Args),
-    "mark": Mark(mark::Args),
+    "mark": Mark(said::MarkArgs),
     "trim": Trim(said::TrimArgs),
     "check": Check(said::CheckArgs),
-    "set": Set(set::Args),
-    "get": Get(get::Args),
+    "set": Set(set::SetArgs),
+    "get": Get(set::GetArgs),
     "off": Off(said::OffArgs),
     "park": Park(park::Args),
     "resume": Resume(resume::Args),

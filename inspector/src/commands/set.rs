@@ -1,11 +1,14 @@
-//! `gpumem set [PID] VARIABLE=VALUE…`: changes variables of a running process.
+//! `gpumem set [PID] VARIABLE=VALUE…`: changes variables of a running process. `gpumem get [PID] [VARIABLE…]`: the variables
+//! of a process, and the origin of their values.
 
 use crate::args::{Target, candidates};
 use crate::context::Context;
 use crate::failure::{Failure, Result};
-use crate::model::variables::{self, Variable};
+use crate::model::variables::{self, Source, Variable};
 use crate::source::ask::ask;
 use crate::text;
+use crate::view::table::{DIM, Table};
+use anstyle::Style;
 use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser};
 use gpumem_wire::command::Request;
 use gpumem_wire::settings::{self, PREFIX, Setting};
@@ -19,29 +22,20 @@ use std::io::Write;
 /// Processes that start later take the values of their environment.
 #[derive(Clone, Debug, clap::Args)]
 #[command(override_usage = "gpumem set [OPTIONS] [PID|NAME|FILE] <VARIABLE=VALUE>...")]
-pub(crate) struct Args {
+pub(crate) struct SetArgs {
     /// A pid, a process's name, or the path of its ledger; not needed if only one process runs
     #[arg(value_name = "PID|NAME|FILE", add = candidates::offer([candidates::running, candidates::assignments]))]
     target: Option<OsString>,
     /// VARIABLE=VALUE, or VARIABLE VALUE, with or without GPUMEM_, as in the environment. The value "default" restores
     /// the default
-    #[arg(value_name = "VARIABLE=VALUE", value_parser = live_variable(), add = candidates::offer([candidates::assignments]))]
+    #[arg(value_name = "VARIABLE=VALUE", value_parser = Offered(settings::live().collect()), add = candidates::offer([candidates::assignments]))]
     changes: Vec<OsString>,
     /// Set a GPUMEM_LIMIT that is below what is live
     #[arg(long)]
     force: bool,
 }
 
-/// Accepts any word; help and completions offer the variables that can change.
-fn live_variable() -> impl TypedValueParser<Value = OsString> {
-    Offered(settings::live().collect())
-}
-
-/// Accepts any word; help and completions offer all variables.
-pub(super) fn any_variable() -> impl TypedValueParser<Value = OsString> {
-    Offered(settings::ALL.iter().collect())
-}
-
+/// Accepts any word; help and completions offer these variables.
 #[derive(Clone)]
 struct Offered(Vec<&'static Setting>);
 
@@ -63,7 +57,7 @@ impl TypedValueParser for Offered {
 }
 
 /// True if a word is the name of a variable, or has the form of one.
-pub(super) fn names_one(word: &OsStr) -> bool {
+fn names_one(word: &OsStr) -> bool {
     word.to_str().is_some_and(|word| settings::find(word).is_some() || word.to_ascii_uppercase().starts_with(PREFIX))
 }
 
@@ -143,7 +137,7 @@ struct VariableChange {
     said: String,
 }
 
-impl Args {
+impl SetArgs {
     /// Runs the command.
     ///
     /// # Errors
@@ -205,6 +199,72 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         writeln!(out, "pid {}: {} {old} → {new}{said}", report.pid, change.variable)?;
     }
     Ok(())
+}
+
+/// Show the variables of a process: each value in force, and whether it was set, came from the environment, or is the default
+///
+/// `gpumem set` accepts the lines of the output. The process may have ended. A dump also works.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    /// A pid, a process's name, or the path of a dump or a ledger; not needed if only one process fits. The name of a
+    /// variable always means the variable
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::offer([candidates::recorded, candidates::variables]))]
+    target: Option<OsString>,
+    /// Only these variables, with or without GPUMEM_ [default: all]
+    #[arg(value_name = "VARIABLE", value_parser = Offered(settings::ALL.iter().collect()), add = candidates::offer([candidates::variables]))]
+    variables: Vec<OsString>,
+}
+
+#[derive(Serialize)]
+struct VariablesReport {
+    pid: u32,
+    variables: Vec<Variable>,
+}
+
+impl GetArgs {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// `Code::Usage` for an unknown variable; those of choosing and reading the ledger.
+    pub(super) fn run(&self, context: &Context) -> Result<()> {
+        let (mut target, mut names) = (self.target.clone(), self.variables.clone());
+        if let Some(first) = target.take_if(|first| names_one(first)) {
+            names.insert(0, first);
+        }
+        let wanted: Vec<_> = names.iter().map(|name| find(&name.to_string_lossy())).collect::<Result<_>>()?;
+        let ledger = context.ledger(&Target { target, ..Target::default() })?;
+        let mut variables = variables::of(&ledger);
+        if !wanted.is_empty() {
+            let place = |variable: &Variable| wanted.iter().position(|name| *name == variable.name);
+            variables.retain(|variable| place(variable).is_some());
+            variables.sort_by_key(place);
+        }
+        context.print(&VariablesReport { pid: ledger.pid(), variables }, |out, report| {
+            print_variables(out, &report.variables)
+        })
+    }
+}
+
+fn find(name: &str) -> Result<&'static str> {
+    settings::find(name)
+        .map(|setting| setting.name)
+        .ok_or_else(|| Failure::usage(format!("there is no variable {name}")).fix("gpumem get lists the variables"))
+}
+
+fn print_variables(out: &mut dyn Write, variables: &[Variable]) -> std::io::Result<()> {
+    let style = |variable: &Variable| if variable.source == Source::Default { DIM } else { Style::new() };
+    let from = |variable: &Variable| match (&variable.refused, variable.alias) {
+        (Some(refused), _) => format!("{}; {refused:?} of the environment is refused", variable.source.name()),
+        (None, Some(alias)) if variable.source == Source::Environment => format!("environment: {alias}"),
+        _ if variable.value.is_empty() => format!("{}: unset", variable.source.name()),
+        _ => variable.source.name().to_owned(),
+    };
+    let can_change = |variable: &Variable| if variable.live { "while it runs" } else { "at the start" };
+    let table = Table::<Variable>::new()
+        .left("variable", 0, |variable| (format!("{}={}", variable.name, variable.value), style(variable)))
+        .left("from", 0, |variable| (from(variable), style(variable)))
+        .left("can change", 0, |variable| (can_change(variable).to_owned(), DIM));
+    table.print(out, || variables.iter())
 }
 
 #[cfg(test)]

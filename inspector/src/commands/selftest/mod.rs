@@ -5,13 +5,11 @@
 //! * [`hip`]: graphs through the HIP runtime, by this program in processes of its own.
 //! * [`checks`]: the HIP checks; [`memory`]: the checks of memory; [`probe`]: their graphs and common tools; [`hip_api`]:
 //!   the HIP runtime that they call.
-//! * [`rules`]: `--rules`, the verdict that later processes follow; [`driver`]: the CUDA driver's description of
-//!   itself.
+//! * [`rules`]: `--rules`, the verdict that later processes follow.
 //! * [`suite`]: runs a suite of checks, even if its process dies.
 
 mod checks;
 mod cuda;
-mod driver;
 mod hip;
 mod hip_api;
 mod memory;
@@ -266,7 +264,7 @@ impl Args {
             return checks::main(self.list, self.after.as_deref());
         }
         if self.ask_driver {
-            return driver::tell();
+            return cuda::tell();
         }
         let cannot = |failure: Failure| Failure { code: Code::Usage, ..failure };
         let lib = library::find(self.lib.as_deref()).map_err(cannot)?;

@@ -4,8 +4,7 @@
 //! A broken rule turns off in the verdict everything that relies on it: of the ways to run gpumem without it, the first
 //! one is chosen in which every check answers as natively. If there is none, gpumem only records.
 
-use super::cuda::{self, Programs};
-use super::driver::{self, Driver, Gpu};
+use super::cuda::{self, Driver, Gpu, Programs};
 use super::suite::{Check, Outcome, Suite};
 use super::{Args, Report, Section, Setup, SuitePart};
 use crate::context::Context;
@@ -106,7 +105,7 @@ impl On {
 pub(super) fn run(setup: Setup, args: &Args, context: &Context) -> Result<()> {
     let cannot = |why: String| Failure::usage(why);
     let dir = directory(args.place).map_err(cannot)?;
-    let tried = cuda::programs(&setup.lib).and_then(|programs| Ok((driver::asked()?, programs)));
+    let tried = cuda::programs(&setup.lib).and_then(|programs| Ok((cuda::asked()?, programs)));
     let there = match &tried {
         Ok((driver, _)) if args.if_missing => there(&dir, driver),
         _ => None,
