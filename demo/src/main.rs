@@ -264,7 +264,7 @@ fn next(stage: &Stage) -> String {
         "
 Your own program, with {gpumem}, or with gpumem after `make install PREFIX=$HOME/.local`:
   gpumem run -- PROGRAM      then, in another terminal:
-  gpumem leaks               who holds more and more, after half a minute
+  gpumem leaks               what keeps growing, after half a minute
   gpumem top                 all processes, live
   gpumem report              a page to look at and to send
   gpumem help memory-grows   five minutes from memory that grows to the answer; `gpumem help` lists the guides

@@ -15,7 +15,7 @@ pub const EXAMPLES: &[(&str, &str)] = &[
         "gpumem allocs 4711 --stacks --limit 5",
         "Shows the five call sites of process 4711 that hold most, with their call stacks.",
     ),
-    ("gpumem leaks", "Shows who holds more and more."),
+    ("gpumem leaks", "Shows what keeps growing."),
     (
         "gpumem leaks --since warm --fail-over 100MiB",
         "Ends with 3 where more than 100 MiB were left behind since the mark warm.",

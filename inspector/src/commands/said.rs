@@ -26,9 +26,10 @@ pub(crate) struct TrimArgs {
 /// Look now for writes outside of allocations, and to freed memory, in a process with GPUMEM_GUARD
 ///
 /// The process writes its findings to stderr; gpumem events also shows them. The guard finds writes to the first 512
-/// bytes behind an allocation, and often to further ones (with GPUMEM_GUARD=front also in front of it). It finds writes
-/// to freed memory that was not used again. It finds no reads, no writes farther away, and nothing in shared memory. The
-/// answer counts memory that could not be read in time.
+/// bytes after the end of an allocation, and often to some bytes after those. With GPUMEM_GUARD=front it also finds
+/// writes to the 512 bytes in front of an allocation. It finds writes to freed memory that was not used again. It finds
+/// no reads, no writes farther away, and nothing in shared memory. The answer counts memory that could not be read in
+/// time.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     #[command(flatten)]

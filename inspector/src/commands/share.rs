@@ -21,7 +21,8 @@ pub(crate) struct Args {
     name: String,
     /// How long a program keeps the card after it was resumed, unless it is idle (GPUMEM_SHARE_IDLE)
     ///
-    /// At least four times as long as parking and resuming it took.
+    /// If parking and resuming the program took long, it keeps the card for longer than TIME: at least four times as long
+    /// as that took.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = span)]
     quantum: Duration,
     /// How long to wait for the work of a program to end before it is parked

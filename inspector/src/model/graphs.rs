@@ -78,7 +78,7 @@ pub(crate) enum By {
     Context,
     /// The class: execs that can take over one another's real exec
     Class,
-    /// Where the real exec is: resident, folded, gone, or native with the reason
+    /// The state of the handle: resident, folded, gone, or native with the reason
     State,
 }
 

@@ -209,7 +209,7 @@ settings! {
     GraphCache graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
     /// Maximum host and device bytes that the graph cache's real execs may take, estimated; 0 sets no bound.
     GraphCacheBytes graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
-    /// An exec that was not launched for this time may be given to another graph of its class. With 0, an exec is given away only when a bound is reached. An exec without a graph is destroyed after ten times this time.
+    /// An exec that was not launched for this time may be given to another graph of its class. With 0, an exec is given away only when a bound is reached. A parked exec (the program has destroyed its handle) is destroyed after ten times this time.
     GraphIdle graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
     /// Keep only the packed source of the program's idle graphs (folded graphs); 0 leaves them with the driver.
     GraphFold graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
@@ -247,7 +247,7 @@ settings! {
     PoolFill pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none", Start;
     /// Freed bytes that are kept from reuse, to find programs that use memory after its free.
     Quarantine quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0", Start;
-    /// Find writes behind allocations and to freed memory, at each free and by gpumem check; front: also writes in front of allocations; sync: also at each wait for the device.
+    /// Find writes past the end of allocations, and writes to freed memory, at each free and by gpumem check; front: also writes in front of allocations; sync: also at each wait for the device.
     Guard guard: Guard = "GPUMEM_GUARD", Kind::Choice(Guard::WORDS), "0", Start;
     /// Maximum bytes that GPUMEM_GUARD holds on each device: zones behind allocations, and freed memory that is kept from use.
     GuardMax guard_max: u64 = "GPUMEM_GUARD_MAX", Kind::Size { min: 0, max: u64::MAX }, "1GiB", Start;

@@ -77,7 +77,7 @@ checks! {
     "unknown": Process(process::unknown, EVERY),
     /// the process still records
     "recording": Process(process::recording, EVERY),
-    /// a process that has ended had freed its memory before (doctor PID only)
+    /// a process that has ended had freed all of its memory before its end (doctor PID only)
     "left": Process(process::left, ENDED),
     /// every record fits into the ledger
     "dropped": Process(process::dropped, EVERY),
@@ -99,7 +99,7 @@ checks! {
     "local-memory": Whole(memory::local, EVERY),
     /// graph execs are under the graph cache, and its bounds are wide enough
     "graph-cache": Whole(graphs::bounds, EVERY),
-    /// at most half of the real execs' memory belongs to destroyed graphs
+    /// parked execs (the program has destroyed their handles) take at most half of the real execs' memory
     "parked": Whole(graphs::parked, EVERY),
     /// no graph was launched after memory that it refers to was freed
     "freed-graph": Whole(graphs::freed, EVERY),

@@ -27,7 +27,7 @@ use gpumem_wire::kinds::GrowthKind;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Show who holds more and more: call sites, tags and graphs with growth, age, and a verdict
+/// Show what keeps growing: call sites, tags and graphs, with growth, age, and a verdict
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -20,13 +20,13 @@ pub const ALIASES: &[Alias] = &[
         name: "GGML_CUDA_POOL_USE_MANAGED",
         setting: "GPUMEM_POOL_MANAGED",
         value: "1",
-        doc: "the name of llama.cpp's pull request 22158 for GPUMEM_POOL_MANAGED=1",
+        doc: "a variable from llama.cpp's pull request 22158; it means GPUMEM_POOL_MANAGED=1",
     },
     Alias {
         name: "GGML_CUDA_ALLOC_FALLBACK_MANAGED",
         setting: "GPUMEM_OOM_FALLBACK",
         value: "managed",
-        doc: "the name of llama.cpp's pull request 22158 for GPUMEM_OOM_FALLBACK=managed",
+        doc: "a variable from llama.cpp's pull request 22158; it means GPUMEM_OOM_FALLBACK=managed",
     },
 ];
 
