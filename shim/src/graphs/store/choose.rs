@@ -1,4 +1,4 @@
-//! Chooses the real exec for a handle: a parked or cold one, a new one, or one of another handle.
+//! Chooses the real exec for a handle: a parked one or a cold one, a new one, or one of another handle.
 //! [`policy`](super::policy) decides the steps; this file carries them out.
 //!
 //! **A new exec instead of a retarget.** If the device is behind, the host has the time to make one. When an exec's
