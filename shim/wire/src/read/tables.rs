@@ -19,16 +19,18 @@ pub(super) struct Tables<'a, S: Source + ?Sized> {
     /// out than the file's stored bytes. So the memory for reading a file follows from what it stores, whatever it
     /// claims.
     reach: u64,
+    /// True if the tables claim so little that holes in them are read as the zeroes that they are.
+    reads_holes: bool,
     pub(super) torn: u64,
 }
 
 impl<'a, S: Source + ?Sized> Tables<'a, S> {
     pub(super) fn new(source: &'a S, directory: HashMap<TableKind, Table>) -> std::io::Result<Self> {
-        // Tables that claim little are read without a search for the file's holes.
         let claimed = directory.values().map(Table::bytes).fold(0, u64::saturating_add);
-        let stored = if claimed <= AHEAD_BYTES { claimed } else { source.stored()? };
+        let reads_holes = claimed <= AHEAD_BYTES;
+        let stored = if reads_holes { claimed } else { source.stored()? };
         let reach = stored.saturating_mul(2).saturating_add(AHEAD_BYTES);
-        Ok(Self { source, directory, stored, reach, torn: 0 })
+        Ok(Self { source, directory, stored, reach, reads_holes, torn: 0 })
     }
 
     /// Returns the maximum bytes that reading all tables can give.
@@ -37,7 +39,7 @@ impl<'a, S: Source + ?Sized> Tables<'a, S> {
     }
 
     /// Visits the stored parts of a table, a piece of whole slots at a time, each with the index of its first slot.
-    /// Holes are left out; their slots are zeroes.
+    /// Holes are zeroes. Those of larger tables are left out.
     fn pieces(&self, kind: TableKind, mut each: impl FnMut(u64, &[u8])) -> std::io::Result<()> {
         let Some(table) = self.directory.get(&kind) else { return Ok(()) };
         let slot = u64::from(table.desc.slot_bytes);
@@ -45,7 +47,8 @@ impl<'a, S: Source + ?Sized> Tables<'a, S> {
         let (mut at, end) = (0, table.bytes().min(self.reach) / slot * slot);
         let mut piece = vec![0; end.min(PIECE_BYTES as u64 / slot * slot) as usize];
         while at < end {
-            let Some(stretch) = table.stored_from(self.source, at)? else { break };
+            let stored = || table.stored_from(self.source, at);
+            let Some(stretch) = (if self.reads_holes { Some(at..end) } else { stored()? }) else { break };
             // A partly stored slot is read whole.
             at = at.max(stretch.start / slot * slot);
             let stop = end.min(stretch.end.next_multiple_of(slot));
