@@ -4,6 +4,8 @@ mod common;
 use common::web::{Server, body, status};
 use common::*;
 use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 fn one() -> Dir {
     let dir = dir();
@@ -310,4 +312,60 @@ fn no_counter_falls_while_what_it_counts_grows() {
             assert!(now >= before[&sample], "{sample} falls from {} to {now} when {name} grows", before[&sample]);
         }
     }
+}
+
+/// A server, and a child of this test that it knows to lack the shim and to be unchanged since.
+fn with_idle(command: &mut Command) -> (Server, Sleeper, String) {
+    let (server, child) = (Server::wide(), Sleeper(command.stdin(Stdio::piped()).spawn().unwrap()));
+    let up = format!("gpumem_up{{pid=\"{}\"", child.id().pid);
+    for _ in 0..3 {
+        assert!(!next_page(&server).contains(&up));
+    }
+    (server, child, up)
+}
+
+/// The page after the one that is served again.
+fn next_page(server: &Server) -> String {
+    std::thread::sleep(Duration::from_millis(1100));
+    server.get("/metrics", "")
+}
+
+/// Waits for a page with this sample: on a busy machine a page leaves processes out.
+fn wait_for_sample(server: &Server, sample: &str) {
+    assert!((0..30).any(|_| next_page(server).contains(sample)), "{sample}");
+}
+
+#[test]
+fn a_page_has_a_process_that_started_another_program_since_the_last_one() {
+    let dir = dir();
+    let script = format!("read line; exec env GPUMEM_DIR={} sleep 86400", dir.path().display());
+    let (server, mut child, up) = with_idle(Command::new("sh").args(["-c", &script]));
+    dir.put(child.id(), demo(child.id()));
+    child.0.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let name = format!("/proc/{}/comm", child.id().pid);
+    while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    wait_for_sample(&server, &format!("{up},process=\"demo-server\"}} 1"));
+}
+
+#[test]
+fn a_page_has_a_process_that_loaded_the_shim_since_the_last_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shim, driver) = (library(dir.path()), dir.path().join("libcuda.so.1"));
+    std::fs::copy(&shim, &driver).unwrap();
+    let (source, program) = (dir.path().join("loads.c"), dir.path().join("loads"));
+    let code = "#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char **a) { getchar(); \
+                int ok = dlopen(a[1], 2) && dlopen(a[2], 2); puts(ok ? \"ok\" : dlerror()); fflush(stdout); \
+                getchar(); getchar(); return 0; }\n";
+    std::fs::write(&source, code).unwrap();
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    assert!(Command::new(cc).arg(&source).arg("-o").arg(&program).arg("-ldl").status().unwrap().success());
+    let (server, mut child, up) =
+        with_idle(Command::new(&program).args([&shim, &driver]).env_remove("GPUMEM_DIR").stdout(Stdio::piped()));
+    child.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let mut said = [0; 3];
+    child.0.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"ok\n");
+    wait_for_sample(&server, &format!("{up},process=\"loads\"}} 0"));
 }

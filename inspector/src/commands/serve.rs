@@ -145,12 +145,12 @@ impl Args {
             source: source(of_push),
             outcomes,
         });
-        let make = move || {
+        let make = move || -> MadePage {
             let mut page: metrics::Page = of_metrics.borrow_mut().page();
             if let Some(outcomes) = &outcomes {
                 add_outcomes(&mut page, outcomes);
             }
-            MadePage { text: page.write(Format::Text), open_metrics: page.write(Format::OpenMetrics) }
+            Box::new(move |open| page.write(if open { Format::OpenMetrics } else { Format::Text }))
         };
         let pages = Pages::new(make, move |asked| other(&mut collector.borrow_mut(), asked));
         let wanted = Wanted {

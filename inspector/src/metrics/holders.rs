@@ -33,9 +33,9 @@ fn of(page: &mut Page, ledger: &Ledger, by: By, (label, metric): (&str, &Metric)
     for group in &groups {
         let name = match &group.key {
             GroupKey::Site(_) if ledger.awaits_names(group.stack) => OTHER.to_owned(),
-            GroupKey::Site(site) => shown(site),
+            GroupKey::Site(site) => shown(site).into_owned(),
             GroupKey::Tag(tag) if tag.is_empty() => UNTAGGED.to_owned(),
-            GroupKey::Tag(tag) => shown(tag),
+            GroupKey::Tag(tag) => shown(tag).into_owned(),
             _ => continue,
         };
         let known = named.iter().position(|(known, _)| *known == name);

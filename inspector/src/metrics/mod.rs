@@ -27,9 +27,10 @@ use crate::model::Ledger;
 use crate::parking::share;
 use crate::source::budget::{self, Budget};
 use crate::source::choose::{self, Opened};
-use crate::source::find::{self, FoundProcess, LedgerFile};
+use crate::source::find::{self, Depth, FoundProcess, LedgerFile};
 use crate::source::liveness::Life;
 use crate::source::nvml::Books;
+use crate::source::remembered::Remembered;
 use crate::source::world::World;
 use gpumem_wire::location::Tally;
 use pprof::Packer;
@@ -65,6 +66,9 @@ const MOST_ENDED: usize = 20;
 /// Memory for reading a ledger, for each byte of its tables.
 const MEMORY_FACTOR: u64 = 2;
 
+/// Most bytes of a ledger that are read for its counters.
+const MOST_OF_SUMMARY: u64 = budget::BYTES / 8;
+
 /// Longest wait for names, all processes together.
 const NAMES_WITHIN: Duration = Duration::from_secs(20);
 
@@ -73,6 +77,7 @@ pub(crate) struct Collector {
     world: World,
     detail: Detail,
     names: Names,
+    remembered: Remembered,
     profiles: Profiles,
     pushed: Pushed,
     packer: Packer,
@@ -84,6 +89,7 @@ impl Collector {
             world,
             detail,
             names: Names::default(),
+            remembered: Remembered::default(),
             profiles: Profiles::default(),
             pushed: Pushed::default(),
             packer: Packer::default(),
@@ -92,7 +98,7 @@ impl Collector {
 
     /// Returns the page of all running processes.
     pub(crate) fn page(&mut self) -> Page {
-        of_all(&self.world, self.detail, Some(&mut self.names))
+        made(&self.world, self.detail, &mut self.remembered, Some(&mut self.names))
     }
 
     /// Returns the processes that have a profile, as JSON, for a collector that knows the server as `host`.
@@ -118,27 +124,37 @@ impl Collector {
     /// Returns the profile of a process as a request of OTLP, packed by gzip, if there is anything to push. It waits for
     /// no name: the next request has it.
     pub(crate) fn otlp_request(&mut self, pid: u32) -> Option<Vec<u8>> {
-        let Self { world, detail, names, profiles, pushed, packer } = self;
+        let Self { world, detail, names, profiles, pushed, packer, .. } = self;
         let then = |id, ledger: &Ledger| pushed.request(world, id, ledger, packer);
         profiles.read(world, pid, *detail, (names, Duration::ZERO), then).ok()?
     }
 }
 
-/// Returns the page of all running processes. With `names`, another thread looks names up for the next pages. Without
-/// it this thread does so once: a person waits, for no longer than one process may take.
-pub(crate) fn of_all(world: &World, detail: Detail, mut names: Option<&mut Names>) -> Page {
+/// Returns the page of all running processes. This thread looks names up: a person waits, for no longer than one process
+/// may take.
+pub(crate) fn of_all(world: &World, detail: Detail) -> Page {
+    made(world, detail, &mut Remembered::default(), None)
+}
+
+/// As [`of_all`]. With `names`, another thread looks names up for the next pages.
+fn made(world: &World, detail: Detail, remembered: &mut Remembered, mut names: Option<&mut Names>) -> Page {
     let begin = Instant::now();
     let mut page = Page::default();
     let books = Books::default();
-    let survey = find::survey_within(world, Budget::new(budget::BYTES / 2, budget::TIME / 2));
+    let budget = Budget::new(budget::BYTES / 2, budget::TIME / 2);
+    let survey = find::survey_again(world, budget, remembered, Depth::Headers);
     of_survey(&mut page, &survey.found, survey.warnings.len());
     of_services(&mut page, world);
     if let Some(names) = &mut names {
         names.begin();
     }
     let mut live: Vec<&FoundProcess> = survey.found.iter().filter(|found| found.is_live()).collect();
+    let is_crowded = live.len() > MOST_PROCESSES;
     // A pid belongs to the visible process that has it, if any.
-    live.sort_by_cached_key(|found| (found.process.is_none(), Reverse(live_bytes(found))));
+    live.sort_by_cached_key(|found| {
+        let summary = if is_crowded && begin.elapsed() < budget::TIME { summary(world, found) } else { None };
+        (found.process.is_none(), Reverse(summary.map_or(0, |summary| live_bytes(&summary))))
+    });
     let mut left_out = live.len().saturating_sub(MOST_PROCESSES);
     let mut pids = HashSet::new();
     let most = (budget::BYTES / 2 + survey.budget.bytes()) / MEMORY_FACTOR;
@@ -194,10 +210,14 @@ fn of_found(
     of_process::add(page, world, &ledger, books, detail.top);
 }
 
-/// Returns a process's counters from the survey, without its call sites.
+/// Returns a process's counters, without its call sites. The survey did not read those of a running process.
 fn summary(world: &World, found: &FoundProcess) -> Option<Ledger> {
-    let LedgerFile::Ledger { path, summary, .. } = &found.what else { return None };
-    let opened = Opened { snapshot: (**summary).clone(), path: path.clone(), process: found.process.clone() };
+    let opened = match &found.what {
+        LedgerFile::Ledger { path, summary, .. } if found.process.is_none() => {
+            Opened { snapshot: (**summary).clone(), path: path.clone(), process: None }
+        }
+        _ => choose::read_tables(world, found, find::for_lists, MOST_OF_SUMMARY).ok()?,
+    };
     Some(Ledger::of(world, opened))
 }
 
@@ -264,10 +284,9 @@ fn of_services(page: &mut Page, world: &World) {
 }
 
 /// Returns the live bytes of all kinds that take memory.
-fn live_bytes(found: &FoundProcess) -> u64 {
-    let LedgerFile::Ledger { summary, .. } = &found.what else { return 0 };
+fn live_bytes(ledger: &Ledger) -> u64 {
+    let counter = |index| ledger.snapshot.counter(index);
     Tally::all_of_memory().fold(0, |sum: u64, row| {
-        let (made, freed) = (summary.counter(row.alloc_bytes()), summary.counter(row.free_bytes()));
-        sum.saturating_add(made.saturating_sub(freed))
+        sum.saturating_add(counter(row.alloc_bytes()).saturating_sub(counter(row.free_bytes())))
     })
 }

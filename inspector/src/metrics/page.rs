@@ -2,7 +2,7 @@
 
 use super::table::{Kind, Metric};
 use crate::text::{clean, shorten};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -23,10 +23,16 @@ pub(crate) enum Format {
 #[derive(Debug)]
 struct Family {
     metric: Metric,
-    /// The labels as text, and the value.
-    samples: Vec<(Rc<str>, f64)>,
-    /// Labels that already have a sample.
-    known: FxHashSet<Rc<str>>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    /// Index of its process, in [`Page::processes`].
+    of: Option<usize>,
+    /// Its labels besides those of the process, as text.
+    labels: String,
+    value: f64,
 }
 
 /// The metrics of all processes. New samples belong to the current process.
@@ -35,41 +41,51 @@ pub(crate) struct Page {
     families: Vec<Family>,
     /// Index of each family by its name.
     by_name: FxHashMap<Cow<'static, str>, usize>,
-    /// Labels of the current process, as text.
-    who: String,
+    /// Labels of each process, as text.
+    processes: Vec<Rc<str>>,
+    /// Index of each process by its labels.
+    by_labels: FxHashMap<Rc<str>, usize>,
+    current: Option<usize>,
 }
 
 impl Page {
     /// Sets the process of samples added from now on.
     pub(super) fn whose(&mut self, pid: u32, process: &str) {
-        self.who = text(&[("pid", &pid.to_string()), ("process", process)]);
+        let labels: Rc<str> = text(&[("pid", &pid.to_string()), ("process", process)]).into();
+        let index = *self.by_labels.entry(Rc::clone(&labels)).or_insert(self.processes.len());
+        if index == self.processes.len() {
+            self.processes.push(labels);
+        }
+        self.current = Some(index);
     }
 
     /// Samples added from now on belong to no process.
     pub(super) fn nobodys(&mut self) {
-        self.who.clear();
+        self.current = None;
     }
 
     /// Adds a sample; `more`: its labels besides the process.
     pub(crate) fn add(&mut self, metric: &Metric, more: &[(&str, &str)], value: f64) {
-        let comma = if self.who.is_empty() || more.is_empty() { "" } else { "," };
-        let labels: Rc<str> = format!("{}{comma}{}", self.who, text(more)).into();
+        let labels = text(more);
         let at = self.by_name.get(&metric.name).copied().unwrap_or_else(|| {
-            self.families.push(Family { metric: metric.clone(), samples: Vec::new(), known: FxHashSet::default() });
+            self.families.push(Family { metric: metric.clone(), samples: Vec::new() });
             self.by_name.insert(metric.name.clone(), self.families.len() - 1);
             self.families.len() - 1
         });
-        let family = &mut self.families[at];
+        let (samples, of) = (&mut self.families[at].samples, self.current);
+        // The samples of the process that is new to the page are the last ones.
+        let is_new = of.is_some_and(|of| of + 1 == self.processes.len());
+        let mut known = samples.iter().rev().take_while(|sample| !is_new || sample.of == of);
         // A collector refuses a whole page if it has a sample twice.
-        if family.known.insert(Rc::clone(&labels)) {
-            family.samples.push((labels, value));
+        if !known.any(|sample| sample.of == of && sample.labels == labels) {
+            samples.push(Sample { of, labels, value });
         }
     }
 
     /// Returns the page as text: for each metric its help and its type, then its samples.
     pub(crate) fn write(&self, format: Format) -> String {
         let mut out = String::new();
-        for Family { metric, samples, .. } in &self.families {
+        for Family { metric, samples } in &self.families {
             let name = &*metric.name;
             let family = match format {
                 Format::Text => name,
@@ -88,10 +104,12 @@ impl Page {
             if let (Format::OpenMetrics, Some(unit)) = (format, unit) {
                 let _ = writeln!(out, "# UNIT {family} {unit}");
             }
-            for (labels, value) in samples {
-                let _ = match labels.is_empty() {
+            for Sample { of, labels, value } in samples {
+                let of = of.map_or("", |of| &self.processes[of]);
+                let comma = if of.is_empty() || labels.is_empty() { "" } else { "," };
+                let _ = match of.is_empty() && labels.is_empty() {
                     true => writeln!(out, "{name} {value}"),
-                    false => writeln!(out, "{name}{{{labels}}} {value}"),
+                    false => writeln!(out, "{name}{{{of}{comma}{labels}}} {value}"),
                 };
             }
         }
@@ -102,19 +120,30 @@ impl Page {
     }
 }
 
+/// Returns labels as written: values are shortened, control characters written out, backslash and quote escaped.
 fn text(labels: &[(&str, &str)]) -> String {
-    let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", label(value))).collect();
-    labels.join(",")
-}
-
-/// Returns a label's value as written: shortened, control characters written out; backslash and quote escaped.
-fn label(value: &str) -> String {
-    shown(value).replace('\\', "\\\\").replace('"', "\\\"")
+    let mut text = String::with_capacity(labels.len() * 32);
+    for (name, value) in labels {
+        text.push_str(if text.is_empty() { "" } else { "," });
+        text.push_str(name);
+        text.push_str("=\"");
+        for c in shown(value).chars() {
+            if matches!(c, '\\' | '"') {
+                text.push('\\');
+            }
+            text.push(c);
+        }
+        text.push('"');
+    }
+    text
 }
 
 /// Returns a label's value as a reader of the page sees it.
-pub(super) fn shown(value: &str) -> String {
-    clean(&shorten(value, MOST_LABEL)).into_owned()
+pub(super) fn shown(value: &str) -> Cow<'_, str> {
+    match shorten(value, MOST_LABEL) {
+        Cow::Borrowed(value) => clean(value),
+        Cow::Owned(value) => clean(&value).into_owned().into(),
+    }
 }
 
 #[cfg(test)]
@@ -124,9 +153,33 @@ mod tests {
 
     #[test]
     fn labels_cannot_break_out() {
-        assert_eq!(label("a\"b\\c"), "a\\\"b\\\\c");
-        assert_eq!(label("\x1b\n"), "\\\\x1b\\\\n");
-        assert!(label(&"x".repeat(5000)).chars().count() <= MOST_LABEL);
+        let label = |value: &str| text(&[("a", value)]);
+        assert_eq!(label("a\"b\\c"), "a=\"a\\\"b\\\\c\"");
+        assert_eq!(label("\x1b\n"), "a=\"\\\\x1b\\\\n\"");
+        assert!(label(&"x".repeat(5000)).chars().count() <= MOST_LABEL + 4);
+    }
+
+    #[test]
+    fn a_sample_is_there_once() {
+        let mut page = Page::default();
+        for (pid, kind, value) in
+            [(7, "a", 1.0), (7, "b", 2.0), (8, "a", 3.0), (7, "b", 4.0), (8, "a", 5.0), (7, "c", 6.0)]
+        {
+            page.whose(pid, "app");
+            page.add(&t::LIVE_BYTES, &[("kind", kind)], value);
+            page.add(&t::UP, &[], value);
+            page.nobodys();
+            page.add(&t::WARNINGS, &[], value);
+        }
+        let text = page.write(Format::Text);
+        let values = |name: &str| -> Vec<&str> {
+            let of_name = text.lines().filter(|line| line.starts_with(name));
+            of_name.map(|line| line.rsplit(' ').next().unwrap()).collect()
+        };
+        assert_eq!(
+            (values("gpumem_live"), values("gpumem_up"), values("gpumem_search")),
+            (vec!["1", "2", "3", "6"], vec!["1", "3"], vec!["1"])
+        );
     }
 
     #[test]

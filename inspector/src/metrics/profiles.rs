@@ -10,8 +10,9 @@ use super::{Detail, MEMORY_FACTOR, Names, pprof};
 use crate::model::Ledger;
 use crate::source::budget::{self, Budget};
 use crate::source::choose;
-use crate::source::find::{self, FoundProcess, LedgerFile};
+use crate::source::find::{self, Depth, FoundProcess, LedgerFile};
 use crate::source::process::Process;
+use crate::source::remembered::Remembered;
 use crate::source::world::World;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -63,6 +64,7 @@ struct List {
 #[derive(Default)]
 pub(super) struct Profiles {
     list: Option<List>,
+    remembered: Remembered,
     made: HashMap<u32, (Instant, Rc<[u8]>)>,
     /// Time of the first request for each process without a complete answer yet; `None`: it had one.
     began: HashMap<Id, Option<Instant>>,
@@ -78,8 +80,9 @@ fn runs(world: &World, found: &FoundProcess) -> bool {
 
 /// Lists the running processes. If not all could be looked at, those of the earlier list that still run are kept: a
 /// collector takes a process that is missing for one that ended.
-fn list_anew(world: &World, earlier: Vec<FoundProcess>) -> List {
-    let survey = find::survey_within(world, Budget::new(budget::BYTES / 2, budget::TIME / 2));
+fn list_anew(world: &World, remembered: &mut Remembered, earlier: Vec<FoundProcess>) -> List {
+    let budget = Budget::new(budget::BYTES / 2, budget::TIME / 2);
+    let survey = find::survey_again(world, budget, remembered, Depth::Lists);
     let is_whole = survey.budget.left_out().is_none();
     let live = |found: &FoundProcess| found.is_live() || found.process.is_some();
     let mut found: Vec<_> = survey.found.into_iter().filter(live).collect();
@@ -100,7 +103,7 @@ impl Profiles {
     fn list(&mut self, world: &World, fresh: Duration) -> &List {
         let list = match self.list.take() {
             Some(list) if list.at.elapsed() < fresh => list,
-            earlier => list_anew(world, earlier.map(|list| list.found).unwrap_or_default()),
+            earlier => list_anew(world, &mut self.remembered, earlier.map(|list| list.found).unwrap_or_default()),
         };
         self.list.insert(list)
     }

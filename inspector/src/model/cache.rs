@@ -130,7 +130,7 @@ pub(crate) fn of(ledger: &Ledger) -> Cache {
     };
     listed(snapshot, &mut cache);
     parked(ledger, &mut cache);
-    (cache.state, cache.reason) = on(ledger, &settings, &cache);
+    (cache.state, cache.reason) = on(ledger, settings, &cache);
     cache.thrash = thrash(ledger, &cache);
     cache
 }

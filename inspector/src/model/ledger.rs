@@ -20,7 +20,7 @@ use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::{self, Settings};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -43,6 +43,7 @@ pub(crate) struct Ledger {
     texts: RefCell<FxHashMap<u64, Rc<[Rc<str>]>>>,
     room: Room,
     threads: HashMap<u32, Rc<str>>,
+    settings: OnceCell<Settings>,
 }
 
 impl Ledger {
@@ -67,6 +68,7 @@ impl Ledger {
             texts: RefCell::default(),
             room: Room::default(),
             threads,
+            settings: OnceCell::new(),
         }
     }
 
@@ -190,10 +192,10 @@ impl Ledger {
         names.iter().filter(|(bit, _)| alloc.flags & bit != 0).map(|&(_, name)| name).collect()
     }
 
-    /// Returns the settings that the process was started with, else the defaults.
-    pub(crate) fn settings(&self) -> Settings {
-        let given = self.environment();
-        Settings::read(given.into_iter().map(|(name, value)| (name.into(), value.into()))).0
+    /// Returns the settings in force, else the defaults.
+    pub(crate) fn settings(&self) -> &Settings {
+        let given = || self.environment().into_iter().map(|(name, value)| (name.into(), value.into()));
+        self.settings.get_or_init(|| Settings::read(given()).0)
     }
 
     /// Returns the variables in force: those that the process was started with, and the changes by `gpumem set`.

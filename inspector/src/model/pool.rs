@@ -160,7 +160,7 @@ pub(crate) fn of(ledger: &Ledger) -> Pool {
         pool.idle_blocks = pool.idle_blocks.saturating_add(context.idle_blocks);
         pool.spilled_live_bytes = pool.spilled_live_bytes.saturating_add(context.spilled_live_bytes);
     }
-    (pool.state, pool.reason) = on(ledger, &settings, &pool);
+    (pool.state, pool.reason) = on(ledger, settings, &pool);
     pool
 }
 

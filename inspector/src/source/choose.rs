@@ -143,17 +143,22 @@ pub(crate) fn read_tables(
 ) -> Result<Opened> {
     match &found.what {
         LedgerFile::Ledger { path, .. } => {
-            let file = match &found.at {
+            let opened;
+            let file = match (&found.file, &found.at) {
+                (Some(file), _) => file,
                 // Opens exactly the file that the survey saw.
-                Some(at) => {
-                    open::file_at(at.folder.dir(), Path::new(&at.name), path, Owner::Only(Users::one(at.seen.owner)))?
+                (None, Some(at)) => {
+                    let owner = Owner::Only(Users::one(at.seen.owner));
+                    opened = open::file_at(at.folder.dir(), Path::new(&at.name), path, owner)?;
+                    &opened
                 }
-                None => {
+                (None, None) => {
                     let users = found.process.as_ref().map_or(Users::one(world.uid), |process| process.users);
-                    open::file(path, Owner::Only(users))?
+                    opened = open::file(path, Owner::Only(users))?;
+                    &opened
                 }
             };
-            let snapshot = open::read(&file, path, wanted, most)?;
+            let snapshot = open::read(file, path, wanted, most)?;
             Ok(Opened { snapshot, path: path.clone(), process: found.process.clone() })
         }
         LedgerFile::Unreadable { why, .. } => {

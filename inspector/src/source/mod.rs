@@ -1,7 +1,7 @@
 //! Finds ledgers, tells whose they are, and opens them without trusting them.
 //!
 //! * [`world`]: this machine: /proc, boot id, clocks, the directories of this user.
-//! * [`process`]: one process as /proc shows it.
+//! * [`process`]: one process as /proc shows it. [`remembered`]: the processes of the last survey.
 //! * [`called`](mod@called): the name of a process.
 //! * [`standing`]: tells if a process is stopped, traced, or more privileged than its user.
 //! * [`folder`]: a directory of ledgers, held open.
@@ -29,6 +29,7 @@ pub(crate) mod open;
 mod presence;
 pub(crate) mod process;
 pub(crate) mod recording;
+pub(crate) mod remembered;
 pub(crate) mod seen;
 pub(crate) mod standing;
 mod status;

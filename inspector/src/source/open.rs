@@ -26,7 +26,15 @@ pub(crate) enum Owner {
 /// # Errors
 /// The file is not regular, belongs to another user, or cannot be opened.
 pub(crate) fn file(path: &Path, owner: Owner) -> Result<File> {
-    of_ledger(Seen::named(path, last(owner)), CWD, path, path, owner)
+    file_of(Seen::named(path, last(owner)), path, owner)
+}
+
+/// As [`file`], for a path that was looked up.
+///
+/// # Errors
+/// As [`file`].
+pub(super) fn file_of(seen: io::Result<Seen>, path: &Path, owner: Owner) -> Result<File> {
+    of_ledger(seen, CWD, path, path, owner)
 }
 
 /// As [`file`], for a name in an open directory; messages call it `shown`.

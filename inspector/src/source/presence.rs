@@ -10,12 +10,14 @@ use std::time::Duration;
 
 /// What a process shows of the shim.
 pub(super) enum Presence {
-    /// It has no shim, or may not be looked at.
+    /// It may not be looked at, or keeps its ledger elsewhere than the user wants to see.
     None,
+    /// No mapping of it is of the shim.
+    NoShim,
     /// It has too many mappings to tell.
     Unclear,
-    /// The path of its ledger, and the file if it can be looked up.
-    Ledger(PathBuf, Option<Seen>),
+    /// The path of its ledger, and the file.
+    Ledger(PathBuf, io::Result<Seen>),
     /// The shim is mapped, and there is no ledger at the expected path.
     NoLedger(Mapped, PathBuf),
     /// The shim is mapped, and its environment cannot be read.
@@ -25,30 +27,24 @@ pub(super) enum Presence {
 impl Presence {
     /// Looks for the ledger first: a large program has thousands of mappings, of which `most` bytes are read in `time`.
     pub(super) fn of(world: &World, process: &Process, most: u64, time: Duration) -> Self {
-        let expected = process.ledger_path(world);
-        if let Ok(path) = &expected {
-            if world.narrow && !is_in(path, &world.own_dir) {
-                return Self::None;
-            }
-            if let Ok(seen) = Seen::named(path, LastLink::Keep)
-                && process.users().believe(seen.owner())
-            {
-                return Self::Ledger(path.clone(), Some(seen));
-            }
-        }
+        let expected = match process.ledger(world) {
+            Ok((path, _)) if world.narrow && !is_in(&path, &world.own_dir) => return Self::None,
+            Ok((path, Ok(seen))) if process.users().believe(seen.owner()) => return Self::Ledger(path, Ok(seen)),
+            expected => expected,
+        };
         let Ok((mapped, whole)) = process.mapped_within(world, most, time) else { return Self::None };
         if !mapped.shim {
-            return if whole { Self::None } else { Self::Unclear };
+            return if whole { Self::NoShim } else { Self::Unclear };
         }
-        let path = match expected {
-            Ok(path) => path,
+        let (path, seen) = match expected {
+            Ok(expected) => expected,
             Err(error) => return Self::Hidden(error),
         };
-        match Seen::named(&path, LastLink::Keep) {
+        match seen.or_else(|_| Seen::named(&path, LastLink::Keep)) {
             // The rest of the mappings names the driver or a tool.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !whole && most < maps::MOST => Self::Unclear,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::NoLedger(mapped, path),
-            seen => Self::Ledger(path, seen.ok()),
+            seen => Self::Ledger(path, seen),
         }
     }
 }

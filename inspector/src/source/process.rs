@@ -1,16 +1,14 @@
 //! One process as /proc shows it.
 
-use super::budget::{self, Budget, Part};
+use super::budget;
 use super::maps;
 use super::seen::{LastLink, Seen};
-use super::status::{self, Status};
+use super::status::{self, Stat, Status};
 use super::world::{World, directories};
 use gpumem_wire::place;
 use gpumem_wire::tools::is_tool;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::Read;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -76,19 +74,20 @@ const MOST_ENVIRONMENT: u64 = 8 << 20;
 impl Process {
     /// Returns the process with this pid; `None` if there is none, or only a zombie.
     pub(crate) fn of(world: &World, pid: u32) -> Option<Self> {
-        let dir = world.proc.join(pid.to_string());
-        let stat = String::from_utf8_lossy(&status::read(&dir.join("stat")).ok()?).into_owned();
-        let start_ticks = place::start_ticks(&stat)?;
-        let (head, tail) = stat.rsplit_once(')')?;
-        if tail.trim_start().starts_with(['Z', 'X']) {
+        Self::with(world, pid, Stat::of(world, pid)?)
+    }
+
+    /// As [`of`](Self::of), for a process whose line was read.
+    pub(super) fn with(world: &World, pid: u32, stat: Stat) -> Option<Self> {
+        if stat.is_zombie {
             return None;
         }
-        let name = head.split_once('(')?.1.to_owned();
         let status = Status::of(world, pid)?;
         let ns_pid = status.field("NSpid:").and_then(|pids| pids.split_ascii_whitespace().last()?.parse().ok());
         let mut ids = status.field("Uid:")?.split_ascii_whitespace().map_while(|id| id.parse().ok());
         let users = Users { ids: [ids.next()?, ids.next()?, ids.next()?] };
-        Some(Self { pid, ns_pid: ns_pid.unwrap_or(pid), start_ticks, uid: users.ids[1], users, name })
+        let (ns_pid, start_ticks) = (ns_pid.unwrap_or(pid), stat.mark.start_ticks);
+        Some(Self { pid, ns_pid, start_ticks, uid: users.ids[1], users, name: stat.name })
     }
 
     /// Its users, any of which may own files that it made.
@@ -98,29 +97,12 @@ impl Process {
 
     /// Returns the parent of a process.
     pub(crate) fn parent(world: &World, pid: u32) -> Option<u32> {
-        let stat = std::fs::read(world.proc.join(pid.to_string()).join("stat")).ok()?;
-        // The name in parentheses may hold any character. The state and the parent follow it.
-        let stat = String::from_utf8_lossy(&stat).into_owned();
-        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+        Some(Stat::of(world, pid)?.parent)
     }
 
     /// Returns every process, by pid.
     pub(crate) fn all(world: &World) -> Vec<Self> {
         pids(world).into_iter().filter_map(|pid| Self::of(world, pid)).collect()
-    }
-
-    /// Returns every process that the budget allows to look at, by pid.
-    pub(super) fn all_within(world: &World, budget: &Budget) -> Vec<Self> {
-        let (mut processes, mut left_out) = (Vec::new(), 0);
-        for pid in pids(world) {
-            match budget.is_over() {
-                true => left_out += 1,
-                false => processes.extend(Self::of(world, pid)),
-            }
-        }
-        budget.pay((processes.len() * size_of::<Self>()) as u64);
-        budget.leave_out(Part::Process, left_out);
-        processes
     }
 
     /// Finds the GPU-related files that are mapped.
@@ -156,9 +138,8 @@ impl Process {
     /// # Errors
     /// Permission denied for processes of other users.
     pub(crate) fn environment(&self, world: &World) -> io::Result<BTreeMap<OsString, OsString>> {
-        let mut bytes = Vec::new();
-        let file = File::open(world.proc.join(self.pid.to_string()).join("environ"))?;
-        file.take(MOST_ENVIRONMENT).read_to_end(&mut bytes)?;
+        let path = world.proc.join(self.pid.to_string()).join("environ");
+        let bytes = status::read(&path, MOST_ENVIRONMENT)?;
         let pairs = bytes.split(|&byte| byte == 0).filter_map(|pair| {
             let equals = pair.iter().position(|&byte| byte == b'=')?;
             let (name, value) = (OsStr::from_bytes(&pair[..equals]), OsStr::from_bytes(&pair[equals + 1..]));
@@ -172,27 +153,36 @@ impl Process {
         world.proc.join(self.pid.to_string()).join("root")
     }
 
-    /// Returns the path of its ledger as seen from here, or the path that it would have.
+    /// Returns the path of its ledger as seen from here, or the path that it would have, and the file there.
     ///
     /// # Errors
     /// Permission denied for processes of other users.
-    pub(super) fn ledger_path(&self, world: &World) -> io::Result<PathBuf> {
+    pub(super) fn ledger(&self, world: &World) -> io::Result<(PathBuf, io::Result<Seen>)> {
         let environment = self.environment(world)?;
         let get = |name: &str| environment.get(OsStr::new(name)).map(OsString::as_os_str);
         let dirs = directories(get(place::DIR_VARIABLE), get("XDG_RUNTIME_DIR"), self.uid_inside(world));
-        let root = self.root(world);
-        let mut paths: Vec<_> = dirs.iter().map(|dir| inside(&root, dir).join(self.id().ledger_name())).collect();
+        let (root, name) = (self.root(world), self.id().ledger_name());
+        let looked = dirs.iter().map(|dir| {
+            let path = inside(&root, dir).join(&name);
+            let seen = Seen::named(&path, LastLink::Keep);
+            (path, seen)
+        });
         // The shim took the first directory that could hold a ledger.
-        let is_there = |path: &PathBuf| Seen::named(path, LastLink::Keep).is_ok();
-        let there = paths.iter().position(is_there).unwrap_or(0);
-        Ok(paths.swap_remove(there))
+        let mut first = None;
+        for (path, seen) in looked {
+            match seen {
+                Ok(seen) => return Ok((path, Ok(seen))),
+                Err(error) => drop(first.get_or_insert((path, Err(error)))),
+            }
+        }
+        first.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Returns the user id that the process itself sees, which differs in a user namespace.
     fn uid_inside(&self, world: &World) -> u32 {
-        let map = std::fs::read_to_string(world.proc.join(self.pid.to_string()).join("uid_map"));
+        let map = status::read(&world.proc.join(self.pid.to_string()).join("uid_map"), u64::MAX);
         let translated = map.ok().and_then(|map| {
-            map.lines().find_map(|line| {
+            String::from_utf8_lossy(&map).lines().find_map(|line| {
                 let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
                 let (inside, outside, len) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
                 let offset = self.uid.checked_sub(outside).filter(|&offset| offset < len)?;
@@ -210,7 +200,7 @@ impl Process {
     /// Returns the id of its container, from its control group: 64 hexadecimal digits, as docker, containerd and CRI-O
     /// write them.
     pub(crate) fn container(&self, world: &World) -> Option<String> {
-        let text = status::read(&world.proc.join(self.pid.to_string()).join("cgroup")).ok()?;
+        let text = status::read(&world.proc.join(self.pid.to_string()).join("cgroup"), u64::MAX).ok()?;
         let text = String::from_utf8_lossy(&text);
         let mut words = text.split(|letter: char| !letter.is_ascii_hexdigit());
         words.rfind(|word| word.len() == 64).map(str::to_owned)
@@ -231,7 +221,7 @@ impl Process {
 }
 
 /// Returns all pids, in order.
-fn pids(world: &World) -> Vec<u32> {
+pub(super) fn pids(world: &World) -> Vec<u32> {
     let entries = std::fs::read_dir(&world.proc).into_iter().flatten().flatten();
     let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
@@ -285,18 +275,18 @@ mod tests {
         );
         let process = Process::of(&world, 77).unwrap();
         assert_eq!((process.ns_pid, process.start_ticks, process.name.as_str()), (5, 4242, "srv (x)"));
-        assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/run/gm/5-4242.ledger"));
+        assert_eq!(process.ledger(&world).unwrap().0, dir.join("root/run/gm/5-4242.ledger"));
         assert_eq!(process.mapped(&world).unwrap(), Mapped { shim: true, driver: true, ..Mapped::default() });
         write("maps", "7f00-7f01 r-xp 0 00:00 1  /opt/libgpumem.so\n7f02-7f03 rw-s 0 0:5 2 /dev/kfd\n");
         assert_eq!(process.mapped(&world).unwrap(), Mapped { shim: true, kfd: true, ..Mapped::default() });
         write("environ", "GPUMEM_DIR=here\0");
-        assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/dev/shm/gpumem-7/5-4242.ledger"), "refused");
+        assert_eq!(process.ledger(&world).unwrap().0, dir.join("root/dev/shm/gpumem-7/5-4242.ledger"), "refused");
         write("environ", "A=b\0");
-        assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/dev/shm/gpumem-7/5-4242.ledger"));
+        assert_eq!(process.ledger(&world).unwrap().0, dir.join("root/dev/shm/gpumem-7/5-4242.ledger"));
         let second = dir.join("root/tmp/gpumem-7/5-4242.ledger");
         std::fs::create_dir_all(second.parent().unwrap()).unwrap();
         std::fs::write(&second, "").unwrap();
-        assert_eq!(process.ledger_path(&world).unwrap(), second, "the one that is there");
+        assert_eq!(process.ledger(&world).unwrap().0, second, "the one that is there");
         assert_eq!(process.container(&world), None);
         let id = "0123456789abcdef".repeat(4);
         write("cgroup", &format!("0::/kubepods.slice/kubepods-pod7.slice/cri-containerd-{id}.scope\n"));

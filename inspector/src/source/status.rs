@@ -1,16 +1,63 @@
-//! `/proc/PID/status`: the kernel's report on a process or a thread, one field a line.
+//! What the kernel reports on a process or a thread: `/proc/PID/stat`, one line, and `/proc/PID/status`, one field a line.
 
 use super::world::World;
+use gpumem_wire::place;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+
+/// The line of `/proc/PID/stat`, cheaper than [`Status`].
+pub(super) struct Stat {
+    /// Name of the command.
+    pub(super) name: String,
+    /// True if it ended and waits for its parent.
+    pub(super) is_zombie: bool,
+    pub(super) parent: u32,
+    pub(super) mark: Mark,
+}
+
+/// Two equal marks of a pid say that it is the same process, and that it had no page fault between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) start_ticks: u64,
+    /// Page faults so far: without and with a read from a disk.
+    faults: [u64; 2],
+    is_kernel: bool,
+}
+
+/// `PF_KTHREAD`.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+impl Stat {
+    /// `None` if there is no such process.
+    pub(super) fn of(world: &World, pid: u32) -> Option<Self> {
+        let line = read(&world.proc.join(pid.to_string()).join("stat"), u64::MAX).ok()?;
+        let start_ticks = place::start_ticks(&line)?;
+        let line = String::from_utf8_lossy(&line);
+        // The name in parentheses may hold any character.
+        let (head, tail) = line.rsplit_once(')')?;
+        let fields: Vec<&str> = tail.split_ascii_whitespace().take(10).collect();
+        let number = |n: usize| fields.get(n)?.parse::<u64>().ok();
+        let is_kernel = number(6)? & KERNEL_THREAD != 0;
+        let mark = Mark { start_ticks, faults: [number(7)?, number(9)?], is_kernel };
+        let (name, is_zombie) = (head.split_once('(')?.1.to_owned(), fields[0].starts_with(['Z', 'X']));
+        Some(Self { name, is_zombie, parent: fields[1].parse().ok()?, mark })
+    }
+}
+
+impl Mark {
+    /// True if the kernel counts the process's page faults: a program cannot start without one.
+    pub(super) fn counts_faults(&self) -> bool {
+        self.is_kernel || self.faults != [0; 2]
+    }
+}
 
 pub(super) struct Status(String);
 
 impl Status {
     /// `None` if there is no such process, or its status may not be read.
     pub(super) fn of(world: &World, pid: u32) -> Option<Self> {
-        let status = read(&world.proc.join(pid.to_string()).join("status")).ok()?;
+        let status = read(&world.proc.join(pid.to_string()).join("status"), u64::MAX).ok()?;
         Some(Self(String::from_utf8_lossy(&status).into_owned()))
     }
 
@@ -23,12 +70,13 @@ impl Status {
 /// Bytes that most files of /proc about one process have at most.
 const USUAL: usize = 4096;
 
-/// Reads such a file. Unlike `std::fs::read` it does not ask for the length, which the kernel gives as 0.
+/// Reads at most `most` bytes of such a file. Unlike `std::fs::read` it does not ask for the length, which the kernel
+/// gives as 0.
 ///
 /// # Errors
 /// Those of the system.
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(USUAL);
-    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

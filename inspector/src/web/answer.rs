@@ -10,11 +10,8 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-/// The page of metrics, in both formats.
-pub(crate) struct MadePage {
-    pub text: String,
-    pub open_metrics: String,
-}
+/// A page of metrics that was made: returns it as OpenMetrics if told so, else as plain text.
+pub(crate) type MadePage = Box<dyn Fn(bool) -> String>;
 
 /// A page is served again for this long before it is made anew: many clients cost no more than one.
 const FRESH: Duration = Duration::from_secs(1);
@@ -62,7 +59,15 @@ impl Pages {
 pub(super) struct Site {
     pages: Pages,
     hosts: Hosts,
-    last: RefCell<Option<(Instant, Bytes, Bytes)>>,
+    last: RefCell<Option<LastPage>>,
+}
+
+/// The last page.
+struct LastPage {
+    at: Instant,
+    page: MadePage,
+    /// Its text in each format that was requested: plain, OpenMetrics.
+    texts: [Option<Bytes>; 2],
 }
 
 type HttpAnswer = Response<Full<Bytes>>;
@@ -126,15 +131,13 @@ impl Site {
 
     fn metrics(&self, open: bool) -> HttpAnswer {
         let mut last = self.last.borrow_mut();
-        let fresh = last.take().filter(|(at, ..)| at.elapsed() < FRESH);
-        let (at, text, open_metrics) = fresh.unwrap_or_else(|| {
-            let made = (self.pages.make.borrow_mut())();
-            (Instant::now(), made.text.into(), made.open_metrics.into())
-        });
-        let (kind, body) = if open { (OPEN_METRICS, &open_metrics) } else { (TEXT, &text) };
-        let answer = answer(StatusCode::OK, kind, body.clone());
-        *last = Some((at, text, open_metrics));
-        answer
+        let fresh = last.take().filter(|last| last.at.elapsed() < FRESH);
+        let LastPage { page, texts, .. } = last.insert(fresh.unwrap_or_else(|| {
+            let page = (self.pages.make.borrow_mut())();
+            LastPage { at: Instant::now(), page, texts: [None, None] }
+        }));
+        let body = texts[usize::from(open)].get_or_insert_with(|| page(open).into()).clone();
+        answer(StatusCode::OK, if open { OPEN_METRICS } else { TEXT }, body)
     }
 }
 

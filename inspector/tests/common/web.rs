@@ -3,7 +3,7 @@
 use super::{Dir, gpumem};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 pub struct Server {
@@ -22,7 +22,17 @@ impl Server {
     /// The same on an address.
     pub fn listening(dir: &Dir, listen: &str, args: &[&str]) -> Self {
         let mut command = gpumem();
-        command.env("GPUMEM_DIR", dir.path()).args(["serve", "--listen", listen]).args(args);
+        command.env("GPUMEM_DIR", dir.path());
+        Self::of(command, listen, args)
+    }
+
+    /// Serves the ledgers of all processes.
+    pub fn wide() -> Self {
+        Self::of(gpumem(), "127.0.0.1:0", &[])
+    }
+
+    fn of(mut command: Command, listen: &str, args: &[&str]) -> Self {
+        command.args(["serve", "--listen", listen]).args(args);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -320,7 +320,7 @@ mod tests {
         let said = |kfd: bool, driver: bool| {
             let mapped = Mapped { shim: true, kfd, driver, ..Mapped::default() };
             let what = LedgerFile::NoLedger { mapped: mapped.clone(), expected: "/l".into() };
-            let found = FoundProcess { pid: 7, process: None, what, at: None };
+            let found = FoundProcess { pid: 7, process: None, what, at: None, file: None };
             no_ledger(&world, &found, &mapped, Path::new("/l")).finding
         };
         assert!(said(true, false).contains("linked statically"), "{}", said(true, false));

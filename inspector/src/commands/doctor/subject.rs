@@ -63,7 +63,7 @@ pub(super) struct Whole<'a> {
 impl<'a> Whole<'a> {
     fn of(ledger: &'a Ledger, sharing: Shared) -> Self {
         let (overview, suspects) = (Overview::of(ledger, &Books::closed()), suspects::find(ledger, None));
-        Self { ledger, overview, settings: ledger.settings(), suspects, sharing }
+        Self { settings: ledger.settings().clone(), ledger, overview, suspects, sharing }
     }
 }
 

@@ -121,7 +121,7 @@ impl Args {
         let write = |out: &mut dyn Write| match (&trace, &ledger) {
             (Some(trace), _) => trace::csv(out, trace),
             (None, Some(ledger)) => print(&mut context.limited(out), context, format, ledger),
-            (None, None) => write_page(out, &metrics::of_all(&context.world, detail, None)),
+            (None, None) => write_page(out, &metrics::of_all(&context.world, detail)),
         };
         let Some(path) = file else {
             if format.is_text() {
