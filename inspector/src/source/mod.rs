@@ -9,7 +9,7 @@
 //! * [`presence`]: tells if a process has the shim, by its ledger or its mappings.
 //! * [`seen`]: a file that was looked up and not opened.
 //! * [`open`]: a file to a snapshot: only regular files, of trusted users.
-//! * [`find`]: every ledger and every process with the shim.
+//! * [`find`]: every ledger and every process with the shim. [`found`]: one of them.
 //! * [`liveness`]: tells if a ledger's process runs, exited or was killed, and when.
 //! * [`choose`]: the ledger that the user means.
 //! * [`ask`]: commands to a running process, over its control socket.
@@ -22,6 +22,7 @@ pub(crate) mod called;
 pub(crate) mod choose;
 pub(crate) mod find;
 pub(crate) mod folder;
+mod found;
 pub(crate) mod liveness;
 pub(crate) mod maps;
 pub(crate) mod nvml;
