@@ -156,7 +156,7 @@ fn variables() -> String {
         [format!("`{name}`"), "read by `gpumem`".into(), "unset".into(), String::new(), (*doc).into()]
     });
     let aliases = settings::ALIASES.iter().map(|alias| {
-        let allowed = "anything but 0, no, false or off is on".into();
+        let allowed = "0, no, false and off turn it off; any other text turns it on".into();
         [format!("`{}`", alias.name), allowed, "unset".into(), String::new(), alias.doc.into()]
     });
     table(["variable", "allowed", "default", "live", "meaning"], shim.chain(own).chain(aliases))

@@ -32,8 +32,8 @@ const TRIES: u32 = 4;
 ///
 /// The processes stand still in their next GPU call until `gpumem resume` brings the memory back; they need not be
 /// started with libgpumem.so. Descendants that use a GPU are also parked. Needs driver 570 (on Arm 595), and as much
-/// host memory as there is device memory. What cannot be parked is refused, with the reason: gpumem help
-/// one-card.
+/// host memory as there is device memory. gpumem refuses what cannot be parked, and says why. See
+/// gpumem help one-card.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The processes: pids or names

@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Let programs that were started with GPUMEM_SHARE=NAME take turns on a GPU that cannot hold them all
 ///
 /// If one is short of memory, the one that has been idle longest is parked: its device memory goes to host memory. It
-/// comes back with its next GPU call, which waits meanwhile. Runs until it is ended; members that are parked then can be
-/// resumed by hand, or by the next service of that name. See gpumem help one-card.
+/// comes back with its next GPU call, which waits meanwhile. gpumem share runs until you end it. Members that are still
+/// parked at its end can be resumed by hand, or by the next service of that name. See gpumem help one-card.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The name in GPUMEM_SHARE

@@ -204,7 +204,7 @@ impl Pinned {
             Self::ExternalNodes => "it has semaphore nodes or batches of memory operations",
             Self::UserObjects => "its graph retains user objects",
             Self::DeviceUpdatable => "it has kernel nodes that the device may update",
-            Self::Contexts => "its nodes are of several contexts, or of a green one",
+            Self::Contexts => "its nodes are of several contexts, or of a green context",
             Self::Parameters => "the parameters of a node cannot be read",
             Self::UnknownNode => "it has a kind of node that gpumem does not know",
             Self::DriverUpdate => {

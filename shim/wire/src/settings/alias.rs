@@ -13,8 +13,8 @@ pub struct Alias {
     pub doc: &'static str,
 }
 
-/// Names that users know from elsewhere. They count when set to anything but 0, no, false or off. If our variable is
-/// set, that one counts.
+/// Names that users know from elsewhere. 0, no, false and off turn them off, and any other text turns them on. If our
+/// variable is set as well, ours has precedence.
 pub const ALIASES: &[Alias] = &[
     Alias {
         name: "GGML_CUDA_POOL_USE_MANAGED",

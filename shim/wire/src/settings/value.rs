@@ -47,8 +47,8 @@ impl fmt::Display for Kind {
             }
             Self::Time => f.write_str("seconds, or a time such as 500ms, 1.5s or 2m"),
             Self::Group => f.write_str(
-                "NAME:SIZE, such as team-a:24GiB: a name of letters, digits, '.', '_' and '-', or an absolute path, and 1MiB \
-                 or more",
+                "NAME:SIZE, such as team-a:24GiB (NAME: letters, digits, '.', '_' and '-', or an absolute path; SIZE: \
+                 1MiB or more)",
             ),
             Self::Name => write!(f, "1 to {} letters, digits, '.', '_' and '-'", share::MAX_NAME),
             Self::Choice(words) => f.write_str(&words.join(", ")),
