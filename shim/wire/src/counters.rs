@@ -99,7 +99,7 @@ counters! {
     DROPPED_RECORDS = 16, "dropped_records";
     /// Stacks cut at the configured depth.
     STACKS_CUT = 17, "stacks_cut";
-    /// Bookkeeping that panicked and was contained.
+    /// Panics of gpumem's own code that gpumem caught.
     PANICS = 19, "panics";
     /// Allocations that ended because their context was destroyed or reset.
     ENDED_WITH_CONTEXT = 20, "ended_with_context";
@@ -165,7 +165,7 @@ counters! {
     POOL_RELEASED = 50, "pool_released";
     /// Bytes of the idle blocks that the pool gave back to the driver.
     POOL_RELEASED_BYTES = 51, "pool_released_bytes";
-    /// Frees whose barrier took a call of the driver.
+    /// Frees whose barrier needed a call to the driver.
     POOL_BARRIERS = 52, "pool_barriers";
     /// Frees that needed no barrier: nothing had been submitted since the last one.
     POOL_BARRIERS_FREE = 53, "pool_barriers_free";
@@ -181,7 +181,7 @@ counters! {
     PRESS_REFUSALS = 58, "press_refusals";
     /// Allocations that were freed while a live graph refers to them. Counted under GPUMEM_FREED_IN_GRAPH=1.
     FREED_IN_GRAPH = 59, "freed_in_graph";
-    /// Times gpumem trim emptied the pool.
+    /// How often the command gpumem trim emptied the pool.
     TRIMS = 60, "trims";
     /// Bytes that became stranded: older blocks of a call site that keeps asking for more.
     STRANDED_ADDED = 61, "stranded_bytes_added";
@@ -197,7 +197,7 @@ counters! {
     GUARD_CHECKS = 66, "guard_checks";
     /// Ranges that the guard could not read: the device did not do so in time, or the driver refused.
     GUARD_UNCHECKED = 67, "guard_unchecked";
-    /// Allocations outside of whose bounds the guard found a write.
+    /// Allocations for which the guard found a write outside of their bounds.
     GUARD_OUTSIDE = 68, "guard_written_outside";
     /// Allocations to which the guard found a write after their free.
     GUARD_FREED = 69, "guard_written_after_free";
@@ -211,13 +211,13 @@ counters! {
     GUARD_BYTES_REMOVED = 73, "guard_bytes_removed";
     /// Bytes of device memory that gpumem's own kernels, streams and buffers came to take.
     OWN_DEVICE_ADDED = 74, "own_device_added";
-    /// Bytes of those that went with their contexts.
+    /// Device bytes of gpumem's own kernels, streams and buffers that were freed when their contexts ended.
     OWN_DEVICE_REMOVED = 75, "own_device_removed";
     /// Pinned bytes of the host's memory that gpumem's readers came to take.
     OWN_PINNED_ADDED = 76, "own_pinned_added";
-    /// Bytes of those that went with their contexts.
+    /// Pinned bytes of gpumem's readers that were freed when their contexts ended.
     OWN_PINNED_REMOVED = 77, "own_pinned_removed";
-    /// Allocations that an exec was launched with after their free, once for each exec and allocation.
+    /// Allocations that were freed before a launch of an exec that refers to them, once for each exec and allocation.
     LAUNCHED_AFTER_FREE = 78, "launched_after_free";
 }
 

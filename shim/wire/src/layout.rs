@@ -334,8 +334,9 @@ pub const ALLOC_LEFT: u8 = 16;
 
 slot! {
     /// An allocation that other processes may have open, or one of another process that is open here. All of it is sealed.
-    /// The row of an allocation that was freed stays: as long as its context lives, and there is room. So an allocation
-    /// without a record of this serial was freed. The row of an import without one was closed, and means nothing.
+    /// If an allocation is freed, its row stays while its context lives and there is room. So if no record has the
+    /// serial of an exported allocation, it was freed. If no record has the serial of an import, it was closed, and the
+    /// row means nothing.
     SharedSlot, 64 {
         check: u32,
         /// Where it was allocated here; of an import, where it was opened.
@@ -630,8 +631,8 @@ slot! {
         /// Bytes of the device that the driver took for itself, by [`Taken`] less one: how much free memory fell during
         /// calls of this context that ask for none. What other processes took meanwhile is in it.
         taken: [u64; 7],
-        /// Most bytes of local memory that a thread of a kernel has for which the driver took memory, and that kernel's
-        /// name as a [`StrRef`].
+        /// Of the kernels for whose local memory the driver took memory: the most bytes per thread. The next field has
+        /// that kernel's name as a [`StrRef`].
         local_per_thread: u64,
         local_kernel: u64,
         /// Where the program made it; 0: it is a device's primary context, or was there before gpumem.
