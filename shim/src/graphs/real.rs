@@ -24,7 +24,7 @@ const SPECIAL: u64 = 3;
 const HOME_SHIFT: u32 = 8;
 const THREAD_SHIFT: u32 = 32;
 
-/// An exec is degraded once one in this many of its nodes was given another shape at a time.
+/// An exec is degraded once a single retarget gave one in this many of its nodes another shape.
 const DEGRADED_SHARE: u64 = 8;
 
 /// Returns the key of a stream that has a handle of its own. `None` for a default stream.

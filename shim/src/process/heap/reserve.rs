@@ -1,7 +1,7 @@
 //! Memory in reserve, for the time when the kernel gives no more.
 //!
 //! The reserve has two parts: [`KEPT`], and a mapping twice as long as all long blocks together, since a collection
-//! that grows doubles. At the kernel's first refusal, recording ends for good (see [`when_refused`]). Work that has
+//! doubles its size when it grows. At the kernel's first refusal, recording ends for good (see [`when_refused`]). Work that has
 //! begun by then is finished with memory of the reserve. Many threads may need a long block at that moment. They can do
 //! without it and do not rely on the reserve: see [`softly`](super::softly).
 
