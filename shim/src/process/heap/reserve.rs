@@ -1,9 +1,9 @@
 //! Memory in reserve, for the time when the kernel gives no more.
 //!
 //! The reserve has two parts: [`KEPT`], and a mapping twice as long as all long blocks together, since a collection
-//! doubles its size when it grows. At the kernel's first refusal, recording ends for good (see [`when_refused`]). Work that has
-//! begun by then is finished with memory of the reserve. Many threads may need a long block at that moment. They can do
-//! without it and do not rely on the reserve: see [`softly`](super::softly).
+//! doubles its size when it grows. At the kernel's first refusal, recording ends for good (see [`when_refused`]). Work
+//! that has begun by then is finished with memory of the reserve. Many threads may need a long block at that moment.
+//! They can do without it and do not rely on the reserve: see [`softly`](super::softly).
 
 use super::mapping::{map, unmap};
 use std::cell::UnsafeCell;
