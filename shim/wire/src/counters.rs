@@ -129,7 +129,7 @@ counters! {
     RETARGETS = 32, "retargets";
     /// Nanoseconds spent in retargets that succeeded.
     RETARGET_NS = 33, "retarget_ns";
-    /// Nodes set by retargets.
+    /// Nodes that were set in retargets.
     NODES_SET = 34, "nodes_set";
     /// Real execs of destroyed handles that a new handle got.
     RECYCLED = 35, "recycled";
