@@ -222,11 +222,14 @@ impl Member {
     }
 }
 
-/// Rounds are so far apart that answers are made anew.
+/// Rounds are so far apart that answers are made anew, and processes listed anew.
 const ROUND: Duration = Duration::from_millis(1100);
+/// What happens between two rounds: ten times one process allocates, or ends and another one begins.
+const STEPS: usize = 10;
 
 /// A hundred processes, each asked for by two stores, round after round: each sum is its process's own while processes
-/// allocate, end and begin, and the server does not grow. `GPUMEM_CASES` says how many rounds; a day has 5,760 of 15 s.
+/// allocate, end and begin, and the server does not grow. `GPUMEM_CASES` says how many rounds; a day has 576, if a store
+/// asks every 15 s.
 #[test]
 fn a_hundred_processes_are_served_without_growth() {
     let rounds: u64 = std::env::var("GPUMEM_CASES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(12);
@@ -236,7 +239,6 @@ fn a_hundred_processes_are_served_without_growth() {
     let (mut slowest, mut resident) = (Duration::ZERO, Vec::new());
     let begin = Instant::now();
     for round in 0..rounds {
-        let next = Instant::now() + ROUND;
         let (_, body) = server.fetch("/targets");
         assert_eq!(serde_json::from_slice::<Vec<Value>>(&body).unwrap().len(), all.len(), "round {round}");
         for member in &all {
@@ -246,28 +248,46 @@ fn a_hundred_processes_are_served_without_growth() {
             slowest = slowest.max(begin.elapsed());
         }
         resident.push(server.resident_kib());
-        let member = &mut all[round as usize % 100];
-        if round % 10 == 9 {
-            *member = Member::start(&dir, round % 64);
-            // It is listed within a second.
-            std::thread::sleep(ROUND);
-        } else {
-            member.more += 1;
-            member.put(&dir);
+        for step in 0..STEPS {
+            let member = &mut all[(round as usize * STEPS + step) % 100];
+            if step == STEPS - 1 {
+                *member = Member::start(&dir, round % 64);
+            } else {
+                member.more += 1;
+                member.put(&dir);
+            }
         }
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        std::thread::sleep(ROUND);
     }
     // Of a day an hour each, of a short run the first round and the last ones.
-    let hour = if rounds >= 480 { 240 } else { 1 };
+    let hour = if rounds >= 48 { 24 } else { 1 };
     let most = |of: &[u64]| of.iter().copied().max().unwrap_or(0);
     let (first, last) = (most(&resident[..hour]), most(&resident[resident.len() - hour..]));
     println!("{rounds} rounds in {:?}: {first} KiB, at last {last} KiB; slowest again {slowest:?}", begin.elapsed());
     assert!(last < first + 4096, "{first} KiB at first, {last} KiB at last");
-    let few = if rounds >= 480 { all.len() } else { 5 };
+    let few = if rounds >= 48 { all.len() } else { 5 };
     for member in all.iter().take(few) {
         let bytes = dir.json(&["allocs", &member.pid().to_string()])["bytes"].as_u64().unwrap();
         assert_eq!(bytes, member.sums().1, "as gpumem allocs has it");
     }
+}
+
+/// Stores ask for profiles alone: what a server knows of a process goes with the process, although no page is made.
+#[test]
+fn what_is_known_of_processes_ends_with_them() {
+    let dir = dir();
+    let all: Vec<Member> = (0..100).map(|number| Member::start(&dir, number)).collect();
+    let server = Server::start(&dir, &[]);
+    let mut resident = Vec::new();
+    for round in 0..14 {
+        // Another ledger is another process, whatever its number.
+        all.iter().for_each(|member| member.put(&dir));
+        std::thread::sleep(ROUND);
+        all.iter().for_each(|member| member.check(&server, round));
+        resident.push(server.resident_kib());
+    }
+    let grown = resident[13].saturating_sub(resident[5]);
+    assert!(grown < 768, "{grown} KiB for 800 processes that ended: {resident:?} KiB");
 }
 
 /// A process that is parked has a profile: its memory is on the host, and its calls wait.

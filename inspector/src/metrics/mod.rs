@@ -197,7 +197,7 @@ fn of_found(
     detail: Detail,
     naming: Option<&mut Names>,
 ) {
-    let id = names::id(found.pid, &ledger);
+    let id = names::id(found.pid, &ledger.snapshot);
     match naming {
         _ if !detail.symbols => ledger.symbols.disable(),
         Some(names) => {

@@ -9,6 +9,7 @@ use crate::source::world::World;
 use crate::symbols::modules::Place;
 use crate::symbols::{Known, Named, Symbols};
 use gpumem_wire::layout::TableKind;
+use gpumem_wire::read::Snapshot;
 use rustc_hash::FxHashSet;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,10 +20,9 @@ use std::time::{Duration, Instant};
 /// Identity of a process, unique even if its pid is reused.
 pub(super) type Id = (u32, u64);
 
-/// Returns the identity of a ledger's process, whose number here is `pid`.
-pub(super) fn id(pid: u32, ledger: &Ledger) -> Id {
-    let header = &ledger.snapshot.header;
-    (pid, header.start_ticks ^ header.created_ns)
+/// Returns the identity of the process of a ledger, whose number here is `pid`.
+pub(super) fn id(pid: u32, ledger: &Snapshot) -> Id {
+    (pid, ledger.header.start_ticks ^ ledger.header.created_ns)
 }
 
 /// Addresses of a process to look up.
@@ -128,6 +128,11 @@ impl Names {
         if let Some(of) = self.now.remove(&id) {
             self.known.insert(id, OfProcess { known: ledger.symbols.into_known(), ..of });
         }
+    }
+
+    /// Forgets a process.
+    pub(super) fn forget(&mut self, id: Id) {
+        self.known.remove(&id);
     }
 
     /// Ends a page: forgets processes that were not on it.

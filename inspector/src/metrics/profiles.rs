@@ -58,6 +58,8 @@ struct List {
     found: Vec<FoundProcess>,
     /// False if there was no time or memory to look at all ledgers.
     is_whole: bool,
+    /// True until what is known of processes that are not in it was forgotten.
+    is_new: bool,
 }
 
 /// Data kept from one request to the next.
@@ -66,7 +68,7 @@ pub(super) struct Profiles {
     list: Option<List>,
     remembered: Remembered,
     made: HashMap<u32, (Instant, Rc<[u8]>)>,
-    /// Time of the first request for each process without a complete answer yet; `None`: it had one.
+    /// The processes that were asked for: the time of the first request if none had a complete answer yet.
     began: HashMap<Id, Option<Instant>>,
 }
 
@@ -95,7 +97,7 @@ fn list_anew(world: &World, remembered: &mut Remembered, earlier: Vec<FoundProce
         found.splice(..0, kept);
     }
     found.truncate(MOST);
-    List { at: Instant::now(), found, is_whole }
+    List { at: Instant::now(), found, is_whole, is_new: true }
 }
 
 impl Profiles {
@@ -171,6 +173,7 @@ impl Profiles {
     ) -> Result<T, Refusal> {
         let is = |found: &FoundProcess| found.pid == pid && found.is_live();
         let is_listed = self.list(world, LIST_FRESH).found.iter().any(is);
+        self.forget_ended(names);
         let List { found: list, is_whole, .. } = self.list(world, if is_listed { LIST_FRESH } else { ANSWER_FRESH });
         let none = || (Lack::NotFound, format!("no process {pid} runs under gpumem; /targets lists those that do\n"));
         let Some(at) = list.iter().position(|found| is(found) && runs(world, found)) else {
@@ -189,7 +192,7 @@ impl Profiles {
         if !ledger.status.running() {
             return Err(none());
         }
-        let id = id(pid, &ledger);
+        let id = id(pid, &ledger.snapshot);
         let mut is_whole = true;
         if detail.symbols {
             names.begin();
@@ -214,13 +217,24 @@ impl Profiles {
         if detail.symbols {
             names.take_back(id, ledger);
         }
-        self.forget_ended();
         answer
     }
 
-    /// Forgets the request times of processes that are gone.
-    fn forget_ended(&mut self) {
-        let Some(list) = &self.list else { return };
-        self.began.retain(|(pid, _), _| list.found.iter().any(|found| found.pid == *pid));
+    /// Forgets the processes that a new list no longer has, with their names.
+    fn forget_ended(&mut self, names: &mut Names) {
+        let Some(list) = self.list.as_mut().filter(|list| list.is_new) else { return };
+        list.is_new = false;
+        let of = |found: &FoundProcess| match &found.what {
+            LedgerFile::Ledger { summary, .. } => Some(id(found.pid, summary)),
+            _ => None,
+        };
+        let ids: HashSet<Id> = list.found.iter().filter_map(of).collect();
+        self.began.retain(|id, _| {
+            let stays = ids.contains(id);
+            if !stays {
+                names.forget(*id);
+            }
+            stays
+        });
     }
 }
