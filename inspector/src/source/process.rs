@@ -291,7 +291,7 @@ mod tests {
         let id = "0123456789abcdef".repeat(4);
         write("cgroup", &format!("0::/kubepods.slice/kubepods-pod7.slice/cri-containerd-{id}.scope\n"));
         assert_eq!(process.container(&world), Some(id));
-        write("stat", "77 (srv) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20");
+        write("stat", "77 (srv) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 18 4242 20");
         assert_eq!(Process::of(&world, 77), None, "a zombie no longer runs");
     }
 }

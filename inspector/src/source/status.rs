@@ -10,7 +10,7 @@ use std::path::Path;
 pub(super) struct Stat {
     /// Name of the command.
     pub(super) name: String,
-    /// True if it ended and waits for its parent.
+    /// True if it ended and waits for its parent. A process goes on without its first thread, if that alone ended.
     pub(super) is_zombie: bool,
     pub(super) parent: u32,
     pub(super) mark: Mark,
@@ -36,11 +36,12 @@ impl Stat {
         let line = String::from_utf8_lossy(&line);
         // The name in parentheses may hold any character.
         let (head, tail) = line.rsplit_once(')')?;
-        let fields: Vec<&str> = tail.split_ascii_whitespace().take(10).collect();
+        let fields: Vec<&str> = tail.split_ascii_whitespace().take(18).collect();
         let number = |n: usize| fields.get(n)?.parse::<u64>().ok();
         let is_kernel = number(6)? & KERNEL_THREAD != 0;
         let mark = Mark { start_ticks, faults: [number(7)?, number(9)?], is_kernel };
-        let (name, is_zombie) = (head.split_once('(')?.1.to_owned(), fields[0].starts_with(['Z', 'X']));
+        let (name, threads) = (head.split_once('(')?.1.to_owned(), number(17)?);
+        let is_zombie = fields[0].starts_with(['Z', 'X']) && threads <= 1;
         Some(Self { name, is_zombie, parent: fields[1].parse().ok()?, mark })
     }
 }
@@ -79,4 +80,26 @@ pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(USUAL);
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process whose first thread ended is a zombie by its state, and by its other threads it is none.
+    #[test]
+    fn a_process_without_its_first_thread_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let world = World { proc: dir.path().into(), ..World::here(None) };
+        std::fs::create_dir(dir.path().join("7")).unwrap();
+        let is_zombie = |state: char, threads: u32| {
+            let line = format!("7 (a) b) {state} 1 7 7 0 -1 0 9 0 9 0 0 0 0 0 20 0 {threads} 0 50 8192 12");
+            std::fs::write(dir.path().join("7/stat"), line).unwrap();
+            Stat::of(&world, 7).unwrap().is_zombie
+        };
+        assert_eq!(
+            [('Z', 1), ('Z', 3), ('S', 1), ('X', 1)].map(|(state, threads)| is_zombie(state, threads)),
+            [true, false, false, true]
+        );
+    }
 }

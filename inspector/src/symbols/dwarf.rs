@@ -109,7 +109,11 @@ fn demangled(name: &str, language: Option<DwLang>) -> String {
     let rust = || rustc_demangle::try_demangle(name).ok().map(|name| format!("{name:#}"));
     // A template's symbol begins with the return type.
     let options = cpp_demangle::DemangleOptions::new().no_return_type();
-    let cpp = || cpp_demangle::Symbol::new(name).ok().and_then(|name| name.demangle_with_options(&options).ok());
+    let cpp = || {
+        // Without the prefix the parser takes `f`, a function of C, for the type float.
+        let symbol = name.starts_with("_Z").then(|| cpp_demangle::Symbol::new(name).ok()).flatten();
+        symbol.and_then(|symbol| symbol.demangle_with_options(&options).ok())
+    };
     let found = match language {
         Some(gimli::DW_LANG_Rust) => rust(),
         Some(
@@ -123,4 +127,19 @@ fn demangled(name: &str, language: Option<DwLang>) -> String {
         _ => rust().or_else(cpp),
     };
     found.unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_c_is_not_taken_for_a_type_of_cpp() {
+        let of = |name| (demangled(name, None), demangled(name, Some(gimli::DW_LANG_C_plus_plus_17)));
+        let same = |name: &str| (name.to_owned(), name.to_owned());
+        for name in ["f", "St", "PKc", "main", "_start"] {
+            assert_eq!(of(name), same(name));
+        }
+        assert_eq!(of("_Z4leakPKc"), same("leak(char const*)"));
+    }
 }
