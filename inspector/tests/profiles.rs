@@ -6,6 +6,7 @@ use common::web::{Server, status};
 use common::*;
 use gpumem_wire::layout::*;
 use serde_json::Value;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The profile of a process once it is given, and the head of the answer. A first answer may say that names are looked up.
@@ -224,19 +225,21 @@ impl Member {
 
 /// Rounds are so far apart that answers are made anew, and processes listed anew.
 const ROUND: Duration = Duration::from_millis(1100);
-/// What happens between two rounds: ten times one process allocates, or ends and another one begins.
-const STEPS: usize = 10;
+/// What happens between two rounds: so often one process allocates or, one time in ten, ends and another one begins.
+const STEPS: usize = 20;
+/// Ledgers of ended processes that stay, as many as libgpumem.so keeps.
+const KEPT: usize = 8;
 
 /// A hundred processes, each asked for by two stores, round after round: each sum is its process's own while processes
-/// allocate, end and begin, and the server does not grow. `GPUMEM_CASES` says how many rounds; a day has 576, if a store
-/// asks every 15 s.
+/// allocate, end and begin, and the server does not grow. `GPUMEM_CASES` says how many rounds; a day of steps of
+/// 15 s has 288.
 #[test]
 fn a_hundred_processes_are_served_without_growth() {
     let rounds: u64 = std::env::var("GPUMEM_CASES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(12);
     let dir = dir();
     let mut all: Vec<Member> = (0..100).map(|number| Member::start(&dir, number)).collect();
     let server = Server::start(&dir, &[]);
-    let (mut slowest, mut resident) = (Duration::ZERO, Vec::new());
+    let (mut slowest, mut resident, mut ended) = (Duration::ZERO, Vec::new(), VecDeque::new());
     let begin = Instant::now();
     for round in 0..rounds {
         let (_, body) = server.fetch("/targets");
@@ -250,8 +253,12 @@ fn a_hundred_processes_are_served_without_growth() {
         resident.push(server.resident_kib());
         for step in 0..STEPS {
             let member = &mut all[(round as usize * STEPS + step) % 100];
-            if step == STEPS - 1 {
+            if step % 10 == 9 {
+                ended.push_back(dir.path().join(member.sleeper.id().ledger_name()));
                 *member = Member::start(&dir, round % 64);
+                if ended.len() > KEPT {
+                    std::fs::remove_file(ended.pop_front().unwrap()).unwrap();
+                }
             } else {
                 member.more += 1;
                 member.put(&dir);
