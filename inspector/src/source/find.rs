@@ -48,7 +48,7 @@ pub(crate) fn survey(world: &World) -> Survey {
     survey_again(world, Budget::default(), &mut Remembered::default(), Depth::Lists)
 }
 
-/// What a survey reads of the ledgers of running processes.
+/// How much a survey reads of a ledger whose process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// The tables that a list needs.

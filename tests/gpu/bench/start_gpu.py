@@ -4,50 +4,46 @@
 
 PyTorch is loaded once a way; each turn forks and makes its first tensor in the child (py/first_tensor.py).
 """
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 
 from done import cost_row
-from harness import HERE, SO, record, verdict
+from harness import HERE, SO, Held, record, verdict
 from programs import installed
-from start import built, by_turns, environment, text
+from start import built, by_turns, text
 
 GROUP = "start"
 OLD = os.environ.get("GPUMEM_OLD_SO")
 LIBRARIES = {"native": None, "now": SO, **({"earlier": os.path.abspath(OLD)} if OLD else {})}
 
 
-def short(folder):
+def short():
     """Seconds of each way's runs."""
     ways = [(library, "0") for library in LIBRARIES.values()]
-    took = by_turns([built(folder)], ways, int(os.environ.get("START_TURNS", "201")), folder)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        took = by_turns([built(folder)], ways, int(os.environ.get("START_TURNS", "201")), folder)
     return {name: [seconds for seconds, _, _ in took[library, "0"]] for name, library in LIBRARIES.items()}
 
 
-def torch(folder):
+def torch():
     """Seconds until the first tensor is made, of each way's runs."""
     programs, took = {}, {name: [] for name in LIBRARIES}
     try:
         for name, library in LIBRARIES.items():
-            programs[name] = subprocess.Popen([sys.executable, HERE / "programs/py/first_tensor.py"], text=True, stdin=subprocess.PIPE,
-                                              stdout=subprocess.PIPE, env=environment(library, f"{folder}/torch-{name}"))
+            env = {"LD_PRELOAD": library} if library else None
+            programs[name] = Held(GROUP, name, [sys.executable, HERE / "programs/py/first_tensor.py"], preload=bool(library), env=env)
         for turn in range(int(os.environ.get("START_TORCH_TURNS", "61")) + 2):
             for name, program in programs.items():
-                program.stdin.write("go\n")
-                program.stdin.flush()
-                said = json.loads(program.stdout.readline())
+                said = program.ask("go")
                 if said["sum"] != 4:
                     raise RuntimeError(f"{name}: the sum is {said['sum']}")
                 if turn > 1:
                     took[name].append(said["seconds"])
     finally:
         for program in programs.values():
-            program.kill()
-            program.wait()
+            program.stop()
     return took
 
 
@@ -56,16 +52,15 @@ def main():
     if not installed("torch"):
         print(f"skip {GROUP}/torch no Python package torch", flush=True)
         del measures["PyTorch's first tensor"]
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        for what, measure in measures.items():
-            try:
-                took = measure(folder)
-            except (RuntimeError, OSError, ValueError) as error:
-                sys.exit(0 if verdict(GROUP, "start", [f"{what}: {error}"[:250]]) else 1)
-            record({"group": GROUP, "name": what, "seconds": took})
-            for name, seconds in took.items():
-                print(f"     {GROUP}/{what}: {text(seconds, took['native'])}  {name}, {len(seconds)} turns", flush=True)
-            added.append(1e3 * (statistics.median(took["now"]) - statistics.median(took["native"])))
+    for what, measure in measures.items():
+        try:
+            took = measure()
+        except (RuntimeError, OSError, ValueError) as error:
+            sys.exit(0 if verdict(GROUP, "start", [f"{what}: {error}"[:250]]) else 1)
+        record({"group": GROUP, "name": what, "seconds": took})
+        for name, seconds in took.items():
+            print(f"     {GROUP}/{what}: {text(seconds, took['native'])}  {name}, {len(seconds)} turns", flush=True)
+        added.append(1e3 * (statistics.median(took["now"]) - statistics.median(took["native"])))
     if len(added) == 2:
         cost_row("cost-start-gpu", "–", added, "; ".join(f"{ms:+.1f}" for ms in added) + " ms")
     sys.exit(0 if verdict(GROUP, "start", [], ", ".join(f"{what} {ms:+.1f} ms" for what, ms in zip(measures, added))) else 1)

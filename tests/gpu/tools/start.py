@@ -18,16 +18,11 @@ import time
 from pathlib import Path
 
 
-def environment(library, ledgers, **more):
-    """This one with a library preloaded, if there is one, and without variables of gpumem but those."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GPUMEM_") and name != "LD_PRELOAD"}
-    return {**env, "GPUMEM_DIR": ledgers, **more, **({"LD_PRELOAD": library} if library else {})}
-
-
 def turn(command, way, ledgers):
     """One run: seconds, seconds of processor time, voluntary switches."""
     library, disabled = way
-    env = environment(library, ledgers, GPUMEM_DISABLE=disabled)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GPUMEM_") and name != "LD_PRELOAD"}
+    env.update(GPUMEM_DIR=ledgers, GPUMEM_DISABLE=disabled, **({"LD_PRELOAD": library} if library else {}))
     begin = time.monotonic()
     pid = os.posix_spawn(command[0], command, env)
     _, status, used = os.wait4(pid, 0)

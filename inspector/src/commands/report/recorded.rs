@@ -122,10 +122,11 @@ fn timeline(recorded: &Recording, ended: Ended) -> String {
     )
 }
 
-/// Most processes that are read besides the first, and most of them that have a report, whose JSON has at most so many
-/// bytes together.
+/// Maximum number of processes that are read besides the first one.
 const PROCESSES: usize = 1000;
+/// Maximum number of these that have a report of their own.
 const REPORTS: usize = 15;
+/// Maximum bytes of these reports together, as JSON.
 const BYTES: usize = 16 << 20;
 
 /// All processes of a recording.
