@@ -33,6 +33,8 @@
 #   AT_ONCE=1       all stages at the same time
 #   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
+#   GPUMEM_EARLIER_SO=file               an earlier libgpumem.so, which start, cost, replay, llama, pool-pair, pool-torch, pool-random
+#                                        and the steps of guard run by turns with the present one
 #   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama, flat, fix, guard and transcript
 #   CUDA_SAMPLES=dir                     NVIDIA's cuda-samples, built or their sources, for the stage guard
 #   FIX_SECONDS=20 FIX_PROGRAMS="demo torch llama"      for the stage fix

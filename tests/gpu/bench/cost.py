@@ -17,7 +17,7 @@ import sys
 import time
 
 from done import cost_row, row
-from harness import BUILD, CLI, OUT, SO, WORK, environment, ledger_of, record, verdict
+from harness import BUILD, CLI, EARLIER, OUT, SO, WORK, environment, ledger_of, record, verdict
 from stats import Ledger
 
 GROUP = "cost"
@@ -106,7 +106,10 @@ def graphs(device, env):
     if resident and device == "gpu":
         row("resident", f"{resident['native_ns'] / 1e3:.2f} µs", f"{resident['added_ns']:+.0f} ns", not problems)
     if resident and device == "null":
-        cost_row("cost-launch", f"{resident['native_ns']:.0f} ns", [resident["added_ns"]], f"{resident['added_ns']:+.0f} ns")
+        before = EARLIER and [
+            figure["added_ns"] for figure in cost(f"graphs-{device}-earlier", ["graphs", "1000"], env={"LD_PRELOAD": EARLIER, **env})
+            if figure["cost"] == "cuGraphLaunch, resident"]
+        cost_row("cost-launch", f"{resident['native_ns']:.0f} ns", [resident["added_ns"]], f"{resident['added_ns']:+.0f} ns", earlier=before)
     return verdict(GROUP, f"graphs-{device}", problems, "limit 50 ns for a launch of a resident exec", figures=more)
 
 

@@ -24,7 +24,7 @@ import sys
 import time
 
 from done import row
-from harness import OUT, inspect, need, record, verdict
+from harness import EARLIER, OUT, inspect, need, record, verdict
 from llama_server import Server
 from stats import Ledger, differences, of_counter
 
@@ -37,7 +37,7 @@ WARM = 4  # requests a client that tell how many a block has
 BLOCKS, OFF = 2, 1  # pairs that two servers live for; how many times one without graphs joins
 LEAST = 1.03 if ROW == "cpumoe" else 0.99
 MODES = {"native": (False, {}), "preloaded": (True, {}), "off": (False, {"GGML_CUDA_DISABLE_GRAPHS": "1"})}
-ALSO = os.environ.get("LLAMA_ALSO", "").split()
+ALSO = os.environ.get("LLAMA_ALSO", "").split() + ([f"LD_PRELOAD={EARLIER}"] if EARLIER else [])
 MODES.update({setting: (True, dict([setting.split("=", 1)])) for setting in ALSO})
 TIMED = [mode for mode in MODES if mode != "off"]
 
@@ -163,7 +163,9 @@ def main():
     ratios = of_native["preloaded"]
     ratio = statistics.median(ratios)
     for mode in ALSO:
-        print(f"     {GROUP}/{mode}: {statistics.median(of_native[mode]):.3f} × [{of_native[mode][0]:.3f} … {of_native[mode][-1]:.3f}]", flush=True)
+        of_mode = statistics.median(b / a for a, b in zip(speeds[mode], speeds["preloaded"]))
+        print(f"     {GROUP}/{mode}: {statistics.median(of_native[mode]):.3f} × [{of_native[mode][0]:.3f} … {of_native[mode][-1]:.3f}]; "
+              f"preloaded without it {of_mode:.3f} × that", flush=True)
     texts = {mode: f"{of['tokens_per_second']:.1f} tokens/s, {of['host_mib']:+.0f} / {of['device_mib']:+.0f} MiB" for mode, of in middle.items()}
     problems = [] if ratio >= LEAST else [f"ratio {ratio:.4f} < {LEAST}"]
     if ROW != "pool" and middle["preloaded"]["host_mib"] > middle["off"]["host_mib"] + 64:

@@ -17,7 +17,7 @@ import sys
 import time
 
 from done import cost_row, row
-from harness import BUILD, Held, device_used, record, run, verdict
+from harness import BUILD, EARLIER, Held, device_used, record, run, verdict
 from stats import Ledger
 
 GROUP = "pool"
@@ -27,6 +27,8 @@ MODES = {
     "native": None, "plain": {"GPUMEM_STACKS": "0"}, "stacks": {"GPUMEM_STACKS": "32"},
     "deferred": {"GPUMEM_STACKS": "0", "GPUMEM_FREE": "deferred"},
 }
+if EARLIER:
+    MODES["earlier"] = {**MODES["stacks"], "LD_PRELOAD": EARLIER}
 WHAT = ("pair_ns", "window_ns", "busy_ns", "pairs_per_s", "miss_ratio")
 
 
@@ -49,7 +51,7 @@ def one(door, mode, arguments, timeout=120, env=None):
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.status or not said:
         raise RuntimeError(f"{door} {mode}: status {done.status}: {done.stderr.strip()[-200:]}")
-    problems = wrong(f"{door} {mode}", done.ledger, arguments[0] != "peer")[1] if settings is not None else []
+    problems = wrong(f"{door} {mode}", done.ledger, arguments[0] != "peer")[1] if settings is not None and mode != "earlier" else []
     for figures in said:
         record({"group": GROUP, "name": arguments[0], "door": door, "mode": mode, **figures})
     return said, problems
@@ -101,12 +103,14 @@ def pair():
     misses = statistics.median(r["miss_native_ns"] for r in found["driver", "plain"])
     row("pool-miss", f"{misses / 1e3:.1f} µs", f"{plain['miss_ratio']:.3f} × (cudaMalloc {shared['miss_ratio']:.3f}; with stacks "
         f"{of['driver', 'stacks']['miss_ratio']:.3f})", not problems and 0 < plain["miss_ratio"] <= 1.03)
-    with_stacks = of["driver", "stacks"]["miss_ratio"]
-    cost_row("cost-first-size", "1", [with_stacks], f"{plain['miss_ratio']:.3f} without stacks, {with_stacks:.3f} with", not problems)
+    with_stacks, before = of["driver", "stacks"]["miss_ratio"], of.get(("driver", "earlier"))
+    cost_row("cost-first-size", "1", [with_stacks], f"{plain['miss_ratio']:.3f} without stacks, {with_stacks:.3f} with", not problems,
+             before and [before["miss_ratio"]])
     if ("static", "stacks") in of:
-        static = of["static", "stacks"]
+        static, before = of["static", "stacks"], of.get(("static", "earlier"))
         cost_row("cost-pair", f"{us('static', 'native')} µs; {of['static', 'native']['pairs_per_s'] / 1e6:.3f} M a second", [static["pair_ns"], 1e9 / static["pairs_per_s"]],
-             f"{static['pair_ns']:.0f} ns; {1e9 / static['pairs_per_s']:.1f} ns ({static['pairs_per_s'] / 1e6:.1f} M a second)", not problems)
+             f"{static['pair_ns']:.0f} ns; {1e9 / static['pairs_per_s']:.1f} ns ({static['pairs_per_s'] / 1e6:.1f} M a second)", not problems,
+                 before and [before["pair_ns"], 1e9 / before["pairs_per_s"]])
     return verdict(GROUP, "pair", sorted(set(problems)), f"{time.monotonic() - start:.0f} s",
                    figures={f"{door} {mode}": v for (door, mode), v in of.items()})
 

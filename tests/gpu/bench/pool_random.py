@@ -13,7 +13,7 @@ import pathlib
 import sys
 
 from done import cost_row, row
-from harness import SO, record, run, verdict
+from harness import EARLIER, SO, record, run, verdict
 from stats import Ledger
 
 GROUP = "pool-random"
@@ -34,7 +34,7 @@ def one(name, arguments, env=None, program=None):
     figures, problems = said[-1], []
     if figures["failed"]:
         problems.append(f"{name}: {figures['failed']} allocations failed")
-    if env is not None:
+    if env is not None and "LD_PRELOAD" not in env:
         ledger = Ledger(done.ledger)
         figures["pool"] = ledger.pool()
         problems += [f"{name}: {text}" for text in ledger.trouble()]
@@ -59,6 +59,8 @@ def main():
     try:
         add("native", ["--count", COUNT])
         add("pool", ["--count", COUNT], {"GPUMEM_STACKS": "0"})
+        if EARLIER:
+            add("earlier", ["--count", COUNT], {"GPUMEM_STACKS": "0", "LD_PRELOAD": EARLIER})
         add("stacks", ["--count", COUNT], {})
         add("async", ["--count", COUNT, "--async"])
         for name in RMM if RMM_RANDOM.exists() else ():
@@ -83,7 +85,8 @@ def main():
         + "".join(f"; RMM's {name} {text(f'RMM {name}', 'native')}" for name in RMM if f"RMM {name}" in found),
         f"{text('pool', 'native')} (with stacks {text('stacks', 'native')})",
         not problems and pool["ns_per_step"] * 5 <= native["ns_per_step"] and pool["reserved_over_requested"] <= 1.25)
-    cost_row("cost-random", "1; 1", [pool["ns_per_step"] / native["ns_per_step"], pool["reserved_over_requested"]], ok=not problems)
+    of_native = {name: [of["ns_per_step"] / native["ns_per_step"], of["reserved_over_requested"]] for name, of in found.items()}
+    cost_row("cost-random", "1; 1", of_native["pool"], ok=not problems, earlier=of_native.get("earlier"))
     sys.exit(0 if verdict(GROUP, "replay", sorted(set(problems)), f"fragmentation at the peak: "
                           + ", ".join(f"{name} {of['fragmentation']:.3f}" for name, of in found.items() if "fragmentation" in of)
                           + f"; {pool['pool']}") else 1)

@@ -9,7 +9,7 @@ import statistics
 import sys
 
 from done import cost_row, row
-from harness import HERE, Held, record, verdict
+from harness import EARLIER, HERE, Held, record, verdict
 from stats import Ledger
 
 GROUP = "pool-torch"
@@ -19,6 +19,8 @@ MODES = {
     "native": (False, UNCACHED), "strict": (True, {**UNCACHED, "GPUMEM_FREE": "strict"}),
     "deferred": (True, {**UNCACHED, "GPUMEM_FREE": "deferred"}), "own": (False, {}), "own-preloaded": (True, {}),
 }
+if EARLIER:
+    MODES["earlier"] = (True, {**MODES["strict"][1], "LD_PRELOAD": EARLIER})
 
 
 def main():
@@ -35,7 +37,7 @@ def main():
         for mode, process in held.items():
             if {process.ask("end")["digest"], digests[mode]} != {digests["own" if mode.startswith("own") else "native"]}:
                 problems.append(f"{mode}: other results than natively")
-            if MODES[mode][0]:
+            if MODES[mode][0] and mode != "earlier":
                 ledger = Ledger(process.ledger())
                 pools[mode] = ledger.pool()
                 problems += [f"{mode}: {text}" for text in ledger.trouble()]
@@ -54,7 +56,7 @@ def main():
     row("pool-torch", f"{ms['native']:.2f} ms (its own cache {ms['own']:.2f} ms)",
         f"deferred {ms['deferred']:.2f} ms, strict {ms['strict']:.2f} ms (its own cache over the pool {ms['own-preloaded']:.2f} ms)",
         not problems and ms["deferred"] <= 3.6 / 3.4 * ms["own"] and ms["strict"] < ms["native"])
-    cost_row("cost-forward", "1", [ms["strict"] / ms["own"]], ok=not problems)
+    cost_row("cost-forward", "1", [ms["strict"] / ms["own"]], ok=not problems, earlier=EARLIER and [ms["earlier"] / ms["own"]])
     sys.exit(0 if verdict(GROUP, "forward", sorted(set(problems)), f"{PAIRS} pairs; {pools}") else 1)
 
 

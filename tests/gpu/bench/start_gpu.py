@@ -1,6 +1,6 @@
 """The start of a program on a GPU, natively and preloaded by turns: a short C program, and PyTorch's first tensor.
 
-    start_gpu.py        START_TURNS=201 START_TORCH_TURNS=61 GPUMEM_OLD_SO=file (an earlier library, measured beside)
+    start_gpu.py        START_TURNS=201 START_TORCH_TURNS=61
 
 PyTorch is loaded once a way; each turn forks and makes its first tensor in the child (py/first_tensor.py).
 """
@@ -10,13 +10,12 @@ import sys
 import tempfile
 
 from done import cost_row
-from harness import HERE, SO, Held, record, verdict
+from harness import EARLIER, HERE, SO, Held, record, verdict
 from programs import installed
 from start import built, by_turns, text
 
 GROUP = "start"
-OLD = os.environ.get("GPUMEM_OLD_SO")
-LIBRARIES = {"native": None, "now": SO, **({"earlier": os.path.abspath(OLD)} if OLD else {})}
+LIBRARIES = {"native": None, "now": SO, **({"earlier": EARLIER} if EARLIER else {})}
 
 
 def short():
@@ -48,7 +47,7 @@ def torch():
 
 
 def main():
-    measures, added = {"a short program": short, "PyTorch's first tensor": torch}, []
+    measures, added, earlier = {"a short program": short, "PyTorch's first tensor": torch}, [], []
     if not installed("torch"):
         print(f"skip {GROUP}/torch no Python package torch", flush=True)
         del measures["PyTorch's first tensor"]
@@ -60,9 +59,11 @@ def main():
         record({"group": GROUP, "name": what, "seconds": took})
         for name, seconds in took.items():
             print(f"     {GROUP}/{what}: {text(seconds, took['native'])}  {name}, {len(seconds)} turns", flush=True)
-        added.append(1e3 * (statistics.median(took["now"]) - statistics.median(took["native"])))
+        more = {name: 1e3 * (statistics.median(seconds) - statistics.median(took["native"])) for name, seconds in took.items()}
+        added.append(more["now"])
+        earlier += [more["earlier"]] if EARLIER else []
     if len(added) == 2:
-        cost_row("cost-start-gpu", "–", added, "; ".join(f"{ms:+.1f}" for ms in added) + " ms")
+        cost_row("cost-start-gpu", "–", added, "; ".join(f"{ms:+.1f}" for ms in added) + " ms", earlier=earlier)
     sys.exit(0 if verdict(GROUP, "start", [], ", ".join(f"{what} {ms:+.1f} ms" for what, ms in zip(measures, added))) else 1)
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 
 from done import row
-from harness import HERE, WORK, Held, record, run, verdict
+from harness import EARLIER, HERE, WORK, Held, record, run, verdict
 from stats import Ledger
 
 GROUP = "torch"
@@ -24,6 +24,9 @@ CALLS = 10  # pairs of host times for one of rounds
 COMPILE_PAIRS = int(os.environ.get("COMPILE_PAIRS", "1"))  # of memory alone
 MODES = {"native": (False, {}), "cap32": (True, {"GPUMEM_GRAPH_CACHE": "32"}), "default": (True, {}),
          "again": (False, {})}  # what two native processes differ by
+if EARLIER:
+    MODES["earlier"] = (True, {"LD_PRELOAD": EARLIER})
+CALLED = [mode for mode in MODES if mode != "cap32"]
 
 
 def one(name, script, mode, arguments=()):
@@ -91,11 +94,11 @@ def replay():
             for mode in list(MODES) if pair % 2 == 0 else reversed(MODES):
                 figures[mode]["rounds"].append(held[mode].ask("round"))
         for pair in range(CALLS * PAIRS):
-            for mode in ("native", "default", "again") if pair % 2 == 0 else ("again", "default", "native"):
+            for mode in CALLED if pair % 2 == 0 else reversed(CALLED):
                 figures[mode]["calls"].append(held[mode].ask("calls"))
         for mode, process in held.items():
             figures[mode].update(process.ask("end"))
-            if MODES[mode][0]:
+            if MODES[mode][0] and mode != "earlier":
                 ledger = Ledger(process.ledger())
                 figures[mode]["cache"] = {"interception": ledger.interception, "trouble": ledger.trouble(), **ledger.cache()}
     finally:
@@ -121,7 +124,8 @@ def replay():
         not problems and wall <= 1.05 and host <= 0.40 and device <= 0.60)
     host_time = each("default", "calls", "host_us")
     row("torch-host", f"{figures['native']['host_us']:.1f} µs; another process {each('again', 'calls', 'host_us'):.3f} ×",
-        f"{host_time:.3f} × (time per replay {each('default', 'rounds', 'replay_us'):.3f} ×)", not problems and host_time <= 1.02)
+        f"{host_time:.3f} × (time per replay {each('default', 'rounds', 'replay_us'):.3f} ×)"
+        + (f"; earlier library {each('earlier', 'calls', 'host_us'):.3f} × ({each('earlier', 'rounds', 'replay_us'):.3f} ×)" if EARLIER else ""), not problems and host_time <= 1.02)
     bytes_each = figures["cap32"]["cache"]["source_bytes_per_node"]
     row("source-torch", "–", f"{bytes_each} B", bytes_each is not None and bytes_each <= 60)
     default = figures["default"]

@@ -13,7 +13,7 @@ import time
 
 import memcheck
 from done import cost_row
-from harness import BUILD, HERE, WORK, Held, Peak, device_used, inspect, run, verdict
+from harness import BUILD, EARLIER, HERE, WORK, Held, Peak, device_used, inspect, run, verdict
 from memory import family
 from programs import installed
 
@@ -145,22 +145,25 @@ STAYING = [
 
 def steps(until):
     """Steps a second of programs that stay."""
-    rows, good, slower = [], True, []
+    rows, good, slower, earlier = [], True, [], []
     for name, script, package, env, count, of_memcheck, keeps in STAYING:
         if not installed(package):
             print(f"skip {GROUP}/steps/{name} no Python package {package}", flush=True)
         elif not until.skips(f"steps/{name}", 30):
-            more, ok = staying(name, [sys.executable, HERE / "programs/py" / script], env, count, of_memcheck, keeps, until.share(100))
+            more, before, ok = staying(name, [sys.executable, HERE / "programs/py" / script], env, count, of_memcheck, keeps, until.share(100))
             rows, good = rows + more, good & ok
             slower += [float(x) for _, guard, _, _, _, x, *_ in more if guard == "GUARD=1" and x]
+            earlier += [before] if before else []
     if len(slower) == len(STAYING):
-        cost_row("cost-guard", "1; 1; 1", slower)
+        cost_row("cost-guard", "1; 1; 1", slower, earlier=earlier)
     return rows, good
 
 
 def staying(name, argv, env, count, of_memcheck, keeps, until):
+    """Rows, how many times native it takes under an earlier library's guard, and whether all was as it has to be."""
     tag = "guard-steps-" + "-".join(name.replace(",", "").split())
-    ways = {"native": None, **{guard: {"GPUMEM_GUARD": guard} for guard in GUARDS}}
+    ways = {"native": None, **{guard: {"GPUMEM_GUARD": guard} for guard in GUARDS},
+            **({"earlier": {"GPUMEM_GUARD": "1", "LD_PRELOAD": EARLIER}} if EARLIER else {})}
     log = WORK / tag / "memcheck.log"
     held, mib, losses, told, problems, why = {}, {}, {}, {}, [], ""
     try:
@@ -168,13 +171,13 @@ def staying(name, argv, env, count, of_memcheck, keeps, until):
             before = device_used()
             log.parent.mkdir(parents=True, exist_ok=True)
             mine = memcheck.command(log, argv, True) if way == "memcheck" else argv
-            held[way] = Held(tag, f"guard-{way}", mine, preload=way in GUARDS, env={**env, **(ways.get(way) or {})})
+            held[way] = Held(tag, f"guard-{way}", mine, preload=ways.get(way) is not None, env={**env, **(ways.get(way) or {})})
             try:
                 losses[way] = held[way].ask(f"steps {of_memcheck}", max(until.left(), 20))["loss"]
                 rate = held[way].ask(f"steps {of_memcheck if way == 'memcheck' else count}", max(until.left(), 20))["per_s"]
             except RuntimeError as error:
                 if way != "memcheck":
-                    return [], verdict(GROUP, f"steps/{name}", [f"{way}: {error}"])
+                    return [], None, verdict(GROUP, f"steps/{name}", [f"{way}: {error}"])
                 why = f"memcheck: {str(error)[:100]}"
                 continue
             told[way] = [rate] if way == "memcheck" else []
@@ -202,7 +205,8 @@ def staying(name, argv, env, count, of_memcheck, keeps, until):
         rows.append(row(name, guard, said_of(found), slower, said_by_memcheck(errors), beside, f"{statistics.median(native or [0]):.0f} steps/s",
                         (mib.get("native"), minus(mib.get(guard), mib.get("native")), minus(mib.get("memcheck"), mib.get("native")))))
     detail = ", ".join(f"GUARD={guard} {times[guard] or 0:.2f}" for guard in GUARDS)
-    return rows, verdict(GROUP, f"steps/{name}", problems, f"{detail}, memcheck {beside or 0:.1f} in {len(native)} rounds {why}", per_s=told, mib=mib)
+    earlier = ratio(native, told["earlier"]) if told.get("earlier") else None
+    return rows, earlier, verdict(GROUP, f"steps/{name}", problems, f"{detail}, memcheck {beside or 0:.1f} in {len(native)} rounds {why}", per_s=told, mib=mib)
 
 
 def server_under_memcheck(servers, log):

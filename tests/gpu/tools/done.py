@@ -90,11 +90,13 @@ def line(key, native, reached, ok):
     return f"| {what} | {native} | {reached} | {target} | {'yes' if ok else '**no**'} |"
 
 
-def cost_row(key, native, figures, text=None, ok=True):
-    """Prints and records a row of the costs, which is reached if no figure is above its goal."""
+def cost_row(key, native, figures, text=None, ok=True, earlier=None):
+    """Prints and records a row of the costs, which is reached if no figure is above its goal. `earlier`: an earlier library's
+    figures, measured by turns with these."""
     goals = GOALS[key]["most"]
     assert len(goals) == len(figures), key
-    text = text or "; ".join("–" if figure is None else f"{figure:.3g}" for figure in figures)
+    listed = lambda figures: "; ".join("–" if figure is None else f"{figure:.3g}" for figure in figures)
+    text = (text or listed(figures)) + (f" (earlier library {listed(earlier)})" if earlier else "")
     return row(key, native, text, ok and all(figure is not None and figure <= goal for figure, goal in zip(figures, goals)))
 
 

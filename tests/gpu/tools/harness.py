@@ -4,6 +4,7 @@ Environment (run.sh sets it):
   GPUMEM_SO    libgpumem.so            GPUMEM_CLI   gpumem
   BUILD        what run.sh compiled    WORK         scratch, one folder a run
   OUT          results.jsonl and logs
+  GPUMEM_EARLIER_SO   an earlier libgpumem.so, which stages that measure costs run by turns with the present one
 """
 import ctypes
 import json
@@ -22,6 +23,7 @@ CLI = os.environ["GPUMEM_CLI"]
 BUILD = pathlib.Path(os.environ["BUILD"])
 WORK = pathlib.Path(os.environ["WORK"])
 OUT = pathlib.Path(os.environ["OUT"])
+EARLIER = os.path.abspath(os.environ["GPUMEM_EARLIER_SO"]) if os.environ.get("GPUMEM_EARLIER_SO") else None
 
 _lock = threading.Lock()
 
