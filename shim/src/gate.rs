@@ -5,6 +5,7 @@
 use crate::process::cancel::Uncancelled;
 use crate::process::errno::KeepErrno;
 use crate::process::heap;
+use crate::process::load;
 use crate::process::panics;
 use crate::process::stack;
 use crate::process::threads;
@@ -169,6 +170,15 @@ fn out_of_memory() {
     process.stage.store(OFF, Release);
     if let Some(shim) = SHIM.take() {
         shim.out_of_memory();
+    }
+}
+
+/// Has the kernel do, before the driver starts threads, what it would make the first context wait for. In a child of
+/// `fork`, what was done at load is gone.
+pub(crate) fn initialises() {
+    if wiped::known_numbers().is_none_or(|process| process.initialised.load(Relaxed) == 0) {
+        let _errno = KeepErrno::new();
+        load::prepare_while_alone();
     }
 }
 

@@ -7,6 +7,7 @@ use std::ffi::c_uint;
 
 /// The program initialises the driver: the first GPU call of all.
 pub(crate) unsafe fn init(_: Call, real: Real<(c_uint,)>) -> Status {
+    gate::initialises();
     let status = real.call();
     if status == SUCCESS {
         gate::initialised();

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Lowest number for our descriptors, if the process's limit allows it.
 const FIRST: RawFd = 512;
@@ -20,15 +20,7 @@ pub(crate) struct Descriptor {
 impl Descriptor {
     /// Moves a descriptor to a high number, out of the program's way.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        // SAFETY: F_DUPFD_CLOEXEC takes numbers, and `fd` is open because this owns it.
-        let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST) };
-        let fd = if high < 0 {
-            fd
-        } else {
-            // SAFETY: fcntl has just made `high` and no one else has its number, so the OwnedFd is
-            // its only owner.
-            unsafe { OwnedFd::from_raw_fd(high) }
-        };
+        let fd = duplicate(fd.as_fd()).unwrap_or(fd);
         Self { identity: identity(fd.as_raw_fd()), fd: ManuallyDrop::new(fd) }
     }
 
@@ -52,6 +44,19 @@ impl From<File> for Descriptor {
     fn from(file: File) -> Self {
         Self::new(file.into())
     }
+}
+
+/// Makes room for high numbers in the kernel's table, which never shrinks.
+pub(super) fn make_room(fd: BorrowedFd) {
+    drop(duplicate(fd));
+}
+
+/// Returns a descriptor of the same file with a high number; `None` if the process may have none.
+fn duplicate(fd: BorrowedFd) -> Option<OwnedFd> {
+    // SAFETY: F_DUPFD_CLOEXEC takes numbers, and `fd` is open because it is borrowed.
+    let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST) };
+    // SAFETY: fcntl has just made `high` and no one else has its number, so the OwnedFd is its only owner.
+    (high >= 0).then(|| unsafe { OwnedFd::from_raw_fd(high) })
 }
 
 /// Returns device and inode of a descriptor.

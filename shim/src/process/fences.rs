@@ -22,20 +22,6 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Registers with the kernel while the process has one thread. Later the kernel waits for every processor to pass
-/// through the scheduler, which takes 10 ms or more.
-pub(crate) fn prepare_at_load() {
-    if has_one_thread() {
-        prepare();
-    }
-}
-
-/// True if the process has one thread according to `/proc`: its folder of threads contains one folder.
-fn has_one_thread() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self/task").is_ok_and(|task| task.nlink() == 3)
-}
-
 /// Registers with the kernel, once per process and before the first fence, because both sides must use the same kind.
 pub(crate) fn prepare() {
     let known = wiped::fences().load(Relaxed);

@@ -1,12 +1,15 @@
 //! Facts that can only be read at load, before the program runs: the objects in the initial global scope, and the
 //! identity of the program's stderr.
 //!
-//! Load does no more than read these and make one registration with the kernel that would be slow later ([`fences`]),
-//! unless the processor lacks an instruction set that this library was built for. A constructor of a library that the
+//! Load does no more than read these and have the kernel do what would be slow later ([`prepare_while_alone`]), unless
+//! the processor lacks an instruction set that this library was built for. A constructor of a library that the
 //! program is linked with may run earlier, and the facts are read then.
 
 use super::{descriptor, elf, fences, processor, wiped};
 use std::ffi::{c_char, c_int};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 static NOTED: AtomicBool = AtomicBool::new(false);
@@ -31,7 +34,19 @@ fn note() {
     elf::first_copy();
     note_stderr();
     if !wiped::is_to_be_disabled() {
-        fences::prepare_at_load();
+        prepare_while_alone();
+    }
+}
+
+/// Registers for [`fences`] and makes room for our descriptors, if the process has one thread. If it has more, the
+/// kernel waits for every processor to pass through the scheduler, in each of the two: 4 to 14 ms.
+pub(crate) fn prepare_while_alone() {
+    // The folder of threads contains one folder.
+    if let Ok(threads) = File::open("/proc/self/task")
+        && threads.metadata().is_ok_and(|of| of.nlink() == 3)
+    {
+        fences::prepare();
+        descriptor::make_room(threads.as_fd());
     }
 }
 

@@ -138,6 +138,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("turnover", Link::Driver),
     ("twins", Link::Plain),
     ("vendor", Link::Plain),
+    ("waits_beside", Link::Driver),
     ("walk", Link::Driver),
     ("wild", Link::Driver),
     ("wild_in", Link::Driver),
