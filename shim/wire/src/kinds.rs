@@ -144,7 +144,7 @@ names! {
 }
 
 names! {
-    /// Where the real exec behind a handle is.
+    /// State of an exec's handle: the real exec that it has, if any.
     ExecState {
         /// The handle is the driver's, or keeps one real exec for good; a [`Pinned`] says why.
         Native = 0, "native";
