@@ -30,10 +30,10 @@ const TRIES: u32 = 4;
 
 /// Move the device memory of running processes to host memory, so that others can use the GPU
 ///
-/// The processes stand still in their next GPU call until `gpumem resume` brings the memory back; they need not be
-/// started with libgpumem.so. Descendants that use a GPU are also parked. Needs driver 570 (on Arm 595), and as much
-/// host memory as there is device memory. gpumem refuses what cannot be parked, and says why. See
-/// gpumem help one-card.
+/// The next GPU call of each process waits until `gpumem resume` brings the memory back. The processes may run with or
+/// without libgpumem.so. Descendants that use a GPU are also parked. Needs driver 570 (on Arm 595), and as much host
+/// memory as the processes have device memory. If a process cannot be parked, gpumem refuses and says why. See gpumem
+/// help one-card.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The processes: pids or names

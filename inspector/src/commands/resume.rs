@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 /// Move the memory of parked processes back to their GPUs and let them run
 ///
 /// If the driver finds no room for the memory, it never tries again, and the process can only be killed. So gpumem
-/// checks first: the bytes and 1 GiB more must be free on each card, and no other program on it may be growing.
+/// checks first. On each card the process's bytes and 1 GiB more must be free, and no other program's memory may be
+/// growing.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The processes: pids or names. Not needed if all that is parked was parked together

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 /// Let programs that were started with GPUMEM_SHARE=NAME take turns on a GPU that cannot hold them all
 ///
-/// If one is short of memory, the one that has been idle longest is parked: its device memory goes to host memory. It
-/// comes back with its next GPU call, which waits meanwhile. gpumem share runs until you end it. Members that are still
-/// parked at its end can be resumed by hand, or by the next service of that name. See gpumem help one-card.
+/// If one program is short of memory, the program that has been idle longest is parked: its device memory goes to host
+/// memory. The next GPU call of a parked program waits until the memory is back. gpumem share runs until you end it.
+/// Programs that are parked at that time can be resumed by hand, or by the next service of that name. See gpumem help
+/// one-card.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The name in GPUMEM_SHARE
@@ -21,8 +22,8 @@ pub(crate) struct Args {
     name: String,
     /// How long a program keeps the card after it was resumed, unless it is idle (GPUMEM_SHARE_IDLE)
     ///
-    /// If parking and resuming the program took long, it keeps the card for longer than TIME: at least four times as long
-    /// as that took.
+    /// If parking and resuming the program took long, the program keeps the card for longer than TIME: for at least
+    /// four times the time that parking and resuming took.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = span)]
     quantum: Duration,
     /// How long to wait for the work of a program to end before it is parked

@@ -76,7 +76,7 @@ pub(crate) enum By {
     Tag,
     /// The context.
     Context,
-    /// The class: execs that can take over one another's real exec
+    /// The class: handles that can share real execs
     Class,
     /// The state of the handle: resident, folded, gone, or native with the reason
     State,

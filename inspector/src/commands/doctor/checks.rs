@@ -44,8 +44,8 @@ checks! {
     /// every GPUMEM_ variable of this shell is known and has an allowed value, and no variable of llama.cpp
     /// (GGML_CUDA_...) is used in place of one
     "variables": Machine(system::variables),
-    /// the directory of the ledgers can be written, has space, and is closed to other users (one that GPUMEM_DIR or
-    /// --dir names may be shared on purpose)
+    /// the directory of the ledgers can be written, has space, and is closed to other users (a directory that
+    /// GPUMEM_DIR or --dir names may be open to them)
     "directory": Machine(system::directory),
     /// a GPU driver is installed; the finding names it
     "driver": Machine(system::driver),
@@ -67,17 +67,17 @@ checks! {
     "ledger": Process(process::ledger, EVERY),
     /// every call of the process is recorded
     "interception": Process(process::interception, RUNNING | FILE),
-    /// gpumem is active in the process: it does more than record; the finding names what decided that
+    /// gpumem does more than record in the process; the finding names what decided that
     "mode": Process(process::mode, EVERY),
-    /// every verdict of gpumem selftest --rules that was found is believed
+    /// gpumem believes every verdict of gpumem selftest --rules that it has found
     "verdict": Process(process::verdict, EVERY),
     /// the ROCm of the process is no newer than the newest that gpumem's tables were compared with
     "rocm": Process(process::rocm, EVERY),
-    /// the process has met no function, node kind, attribute or flag of the driver that this release does not know
+    /// this release knows every function, node kind, attribute and flag of the driver that the process has used
     "unknown": Process(process::unknown, EVERY),
     /// the process still records
     "recording": Process(process::recording, EVERY),
-    /// a process that has ended had freed all of its memory before its end (doctor PID only)
+    /// the process freed all of its memory before it ended (doctor PID only, for an ended process)
     "left": Process(process::left, ENDED),
     /// every record fits into the ledger
     "dropped": Process(process::dropped, EVERY),
@@ -103,13 +103,13 @@ checks! {
     "parked": Whole(graphs::parked, EVERY),
     /// no graph was launched after memory that it refers to was freed
     "freed-graph": Whole(graphs::freed, EVERY),
-    /// no call site grows steadily, and no memory without a known call site does
+    /// no call site grows steadily, and memory without a known call site does not grow steadily either
     "growth": Whole(growth::check, EVERY),
     /// no call site holds much code in many modules
     "code": Whole(growth::code, EVERY),
-    /// nothing that was freed is still open in another process
+    /// no memory that one process has freed is still open in another
     "shared": Whole(memory::shared, RUNNING),
-    /// the process was started with settings that are known and allowed
+    /// every setting with which the process was started is known and has an allowed value
     "complaints": Process(process::complaints, EVERY),
     /// no variable of another project decides what gpumem does
     "aliases": Whole(process::aliases, RUNNING),

@@ -44,8 +44,8 @@ pub(crate) struct Args {
     /// Show the call stack of each suspect
     #[arg(long)]
     stacks: bool,
-    /// Exit with 3 if the call sites that grow steadily grew by more than this in total. With --since: if the call sites
-    /// that hold more now than at that moment grew by more than this in total; those that hold less are not subtracted
+    /// Exit with 3 if the call sites that grow steadily grew by more than this in total. With --since, all call sites
+    /// that hold more now than at that moment count instead; call sites that hold less are not subtracted
     #[arg(long, value_name = "SIZE", value_parser = size)]
     fail_over: Option<u64>,
     /// Exit with 3 if the call sites that grow steadily grow faster than this in total, such as 1MiB/min
@@ -53,7 +53,8 @@ pub(crate) struct Args {
     fail_rate: Option<f64>,
     /// Search the process's memory twice for references to each allocation, and show those with none or few
     ///
-    /// Needs a running process. With --fail-over: exit with 3 if more is suspect, with 1 if that is not known.
+    /// Needs a running process. With --fail-over: exit with 3 if the suspect allocations have more bytes than that, and
+    /// with 1 if the search cannot tell.
     #[arg(long, conflicts_with_all = ["since", "stacks", "fail_rate"])]
     suspect: bool,
     /// Longest time for both searches and the pause between them

@@ -31,9 +31,10 @@ use std::time::Duration;
 
 /// Record what a process holds, second by second, for gpumem report
 ///
-/// The process may already run under the shim. Or gpumem starts a command, and records all of its processes that use the
-/// GPU. For each second the recording has live bytes by kind, call site, tag and graph class with their call stacks, what
-/// the graph cache did, marks and failures, and each large allocation by itself. It ends with the process or with Ctrl-C.
+/// The process may already run under the shim. Or gpumem starts a command, and records all processes of the command
+/// that use the GPU. For each second the recording has live bytes by kind, call site, tag and graph class, with their
+/// call stacks. It also has the work of the graph cache, marks, failures, and each large allocation by itself. The
+/// recording ends with the process or with Ctrl-C.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// A pid or a process name; not needed if only one process fits
