@@ -72,7 +72,7 @@ names! {
         VmmImport = 15, "vmm-import";
         /// `cuMulticastCreate`.
         Multicast = 16, "multicast";
-        /// What the program itself reported through `gpumem.h`: a part of memory counted elsewhere.
+        /// Memory that the program itself reported through `gpumem.h`: a part of memory counted elsewhere.
         Reported = 17, "reported";
         /// `cuGraphAddMemAllocNode`, and `cuMemAllocAsync` on a stream that captures: a node of a graph that allocates.
         /// The driver takes the memory at a launch, and counts it with the memory nodes of graphs. 18 to 22 are rows of
@@ -103,7 +103,7 @@ names! {
 }
 
 names! {
-    /// What a row of memory that processes share is about.
+    /// Direction in which a row of shared memory is shared.
     SharedKind {
         /// An allocation of this process that was shown to others.
         Exported = 1, "exported";
@@ -225,7 +225,7 @@ impl Pinned {
 }
 
 names! {
-    /// Whether the pool serves a context, and why not.
+    /// State of the pool in a context: it serves the context, or the reason why it does not.
     PoolState {
         /// The pool was not asked for memory there, or the ledger was written without a pool.
         Unused = 0, "unused";
@@ -256,7 +256,7 @@ impl PoolState {
 }
 
 names! {
-    /// Whose API a context belongs to.
+    /// Vendor of the API that a context belongs to.
     Vendor {
         Cuda = 1, "cuda";
         Hip = 2, "hip";
@@ -276,7 +276,7 @@ names! {
 }
 
 names! {
-    /// Where the process's device memory is, for [`crate::layout::Header::parking`].
+    /// Location of the process's device memory, for [`crate::layout::Header::parking`].
     Parking {
         /// On the device.
         Running = 0, "running";
@@ -288,7 +288,7 @@ names! {
 }
 
 names! {
-    /// What the shim may do besides recording.
+    /// Mode of the shim: it only records, or does more than that.
     Mode {
         /// Everything that is switched on may run.
         Active = 1, "active";
@@ -298,7 +298,7 @@ names! {
 }
 
 names! {
-    /// Whether every call of the process reaches the shim.
+    /// Share of the process's calls that reach the shim.
     Interception {
         /// No GPU call seen yet.
         None = 1, "none";
@@ -310,8 +310,9 @@ names! {
 }
 
 names! {
-    /// What happened, in the ring of events. Only rare things are events. What programs do thousands of times
-    /// a second (captures, instantiates, refused updates) is counted instead, since it would push the rest out.
+    /// Kind of an event in the ring of events. Only rare things are events. Calls that programs make thousands of times
+    /// a second (captures, instantiates, refused updates) are counted instead, since as events they would push the rest
+    /// out.
     EventKind {
         /// Text for people; `text` holds it, `code` its [`Severity`].
         Message = 1, "message";
@@ -384,7 +385,7 @@ names! {
 }
 
 names! {
-    /// What the driver took memory for.
+    /// Purpose for which the driver took memory.
     Taken {
         /// A context, if the process already had one on the device.
         Context = 1, "context";
@@ -415,7 +416,7 @@ impl Taken {
 }
 
 names! {
-    /// Whose memory a row of growth has.
+    /// Kind of holder whose memory a row of growth has.
     GrowthKind {
         /// Live allocations of one call stack, of kinds that take memory of their own.
         Site = 1, "site";

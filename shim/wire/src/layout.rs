@@ -33,7 +33,7 @@ pub const MAX_TABLES: usize = 24;
 /// Most pieces that a file may have: with the header they fill 32 KiB.
 pub const MAX_PIECES: usize = 1792;
 
-/// What a table holds. Unknown numbers are skipped by readers.
+/// Kind of a table. Readers skip unknown numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum TableKind {
@@ -286,7 +286,7 @@ slot! {
         tag: StrRef,
         /// Index of the stream plus one for stream-ordered memory, else 0.
         stream: StreamRef,
-        /// Where it lies: the word of a [`Location`].
+        /// Its location: the word of a [`Location`].
         location: u16,
         context: ContextRef,
         /// A [`crate::kinds::AllocKind`].
@@ -339,11 +339,11 @@ slot! {
     /// row means nothing.
     SharedSlot, 64 {
         check: u32,
-        /// Where it was allocated here; of an import, where it was opened.
+        /// Call site that allocated it here; of an import, the call site that opened it.
         stack: StackRef,
         /// Names the allocation in every process that has the handle: the first half of SHA-256 of the handle's 64 bytes.
         hash: [u8; 16],
-        /// Where it begins here.
+        /// Its address in this process.
         addr: u64,
         /// As the driver has them.
         bytes: u64,
@@ -635,7 +635,7 @@ slot! {
         /// that kernel's name as a [`StrRef`].
         local_per_thread: u64,
         local_kernel: u64,
-        /// Where the program made it; 0: it is a device's primary context, or was there before gpumem.
+        /// Call site that made it; 0: it is a device's primary context, or was there before gpumem.
         stack: StackRef,
         _pad2: u32,
     }
@@ -705,7 +705,7 @@ slot! {
         rss: u64,
         /// Device-wide used bytes summed over contexts when last looked at.
         device_used: u64,
-        /// What the pool kept in all contexts.
+        /// Idle bytes that the pool kept in all contexts.
         device_idle: u64,
         /// RssAnon of the process: its own heap and stacks, bytes, and gpumem's.
         rss_anon: u64,
@@ -730,7 +730,7 @@ slot! {
 }
 
 slot! {
-    /// What an address means; only in dump files.
+    /// Meaning of an address; only in dump files.
     SymbolSlot, 40 {
         check: u32,
         function: StrRef,
