@@ -191,7 +191,7 @@ settings! {
     StackEvery stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0", Live;
     /// Maximum size of the ledger; records that do not fit are dropped and counted.
     LedgerMax ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB", Start;
-    /// Only record, change nothing; auto does so beside profilers and checkers, and on drivers of a new major version that gpumem selftest --rules has not approved.
+    /// Only record, change nothing. auto does so beside profilers and checkers, and on a driver of a new major version until gpumem selftest --rules has approved the driver.
     RecordOnly record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto", Start;
     /// What gpumem writes to stderr.
     Log log: Log = "GPUMEM_LOG", Kind::Choice(Log::WORDS), "warn", Live;
@@ -211,9 +211,9 @@ settings! {
     GraphCacheBytes graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
     /// An exec that was not launched for this time may be given to another graph of its class. With 0, an exec is given away only when a bound is reached. A parked exec (the program has destroyed its handle) is destroyed after ten times this time.
     GraphIdle graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
-    /// Keep only the packed source of the program's idle graphs (folded graphs); 0 leaves them with the driver.
+    /// Keep only the packed source of the program's idle graphs (folded graphs); 0 leaves these graphs with the driver.
     GraphFold graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
-    /// Also retarget execs on HIP, by hipGraphExecUpdate; 0 instantiates them anew.
+    /// Also retarget execs on HIP, by hipGraphExecUpdate; 0 instantiates a new exec instead.
     HipRetarget hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0", Start;
     /// Keep freed device memory for the next allocation of its size; 0 leaves every call to the driver.
     Pool pool: bool = "GPUMEM_POOL", Kind::Bool, "1", Live;
@@ -221,17 +221,17 @@ settings! {
     Free free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict", Live;
     /// Maximum idle bytes that the pool keeps on each device; unset: a quarter of the device's memory.
     PoolMax pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "", Live;
-    /// Time within which idle memory goes back to the driver; 0 keeps it, up to GPUMEM_POOL_MAX. Unset: 10s, or 500ms in a program whose own allocator keeps what it frees (PyTorch's).
+    /// Time within which idle memory goes back to the driver; 0 keeps idle memory, up to GPUMEM_POOL_MAX. Unset: 10s, or 500ms in a program whose own allocator keeps freed memory (PyTorch's).
     PoolDecay pool_decay: Option<u64> = "GPUMEM_POOL_DECAY", Kind::Time, "", Live;
     /// Maximum memory that this process may take on each device; a request beyond it fails as out of memory.
     Limit limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
     /// One limit for all processes of a group: together they may take SIZE of each device. A request beyond it fails as out of memory, even if GPUMEM_LIMIT has room.
     LimitGroup limit_group: Option<String> = "GPUMEM_LIMIT_GROUP", Kind::Group, "", Start;
-    /// Share the cards with the other processes of `gpumem share NAME`. If one of these processes is short of memory, an idle one is parked, which may be this process. The next GPU call of a parked process waits until the process is resumed.
+    /// Share the cards with the other processes of `gpumem share NAME`. If one process is short of memory, gpumem share parks an idle one. This process may be parked, too. The next GPU call of a parked process waits until the process is resumed.
     Share share: Option<String> = "GPUMEM_SHARE", Kind::Name, "", Start;
     /// Time without work after which a process with GPUMEM_SHARE may be parked.
     ShareIdle share_idle: u64 = "GPUMEM_SHARE_IDLE", Kind::Time, "5s", Start;
-    /// Longest time without a message from the service (gpumem share) before an allocation fails as out of memory.
+    /// An allocation that is short of memory waits for the service (gpumem share). If the service sends no message for this time, the allocation fails as out of memory.
     ShareWait share_wait: u64 = "GPUMEM_SHARE_WAIT", Kind::Time, "60s", Start;
     /// If the program's own pool grows, place its new buffers in managed memory.
     PoolManaged pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0", Live;
@@ -245,7 +245,7 @@ settings! {
     StrandedRetries stranded_retries: bool = "GPUMEM_STRANDED_RETRIES", Kind::Bool, "0", Live;
     /// Fill reused memory, to find programs that read memory before they write it.
     PoolFill pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none", Start;
-    /// Freed bytes that are kept from reuse, to find programs that use memory after its free.
+    /// Number of freed bytes that are kept from reuse, to find programs that use memory after its free.
     Quarantine quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0", Start;
     /// Find writes past the end of allocations, and writes to freed memory, at each free and by gpumem check; front: also writes in front of allocations; sync: also at each wait for the device.
     Guard guard: Guard = "GPUMEM_GUARD", Kind::Choice(Guard::WORDS), "0", Start;
