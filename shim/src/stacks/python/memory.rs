@@ -5,10 +5,14 @@
 //! thread may do that, also while the process's first thread is in a call. A thread that has released the GIL can
 //! neither prevent it nor learn of it in time, so nothing is read directly.
 //!
-//! Each read costs a system call. For the next stack a thread most likely reads the same memory as for its last ones.
-//! So that memory is fetched with one call first, and only new pieces are fetched one by one.
+//! Each read costs a system call, so a stack takes two. The first one fetches frames. For the next stack a thread most
+//! likely reads the same frames as for its last ones, so their memory is fetched. The second call fetches the code
+//! objects that these frames run, and what each of them refers to: the same pieces as when it was last seen. Only new
+//! pieces are fetched one by one. Code objects are many, and lie far apart: to fetch those of all last stacks took five
+//! times as long.
 
 use crate::process::peek::{read_memory, read_pieces};
+use rustc_hash::FxHashMap;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
@@ -22,6 +26,8 @@ const BEFORE: u64 = 1024;
 const BEHIND: u64 = 256;
 /// Pieces within one page that are at most this far apart are fetched as one.
 const CLOSE: u64 = 512;
+/// Maximum number of code objects whose pieces are known.
+const MOST_CODES: usize = 4096;
 /// Lifetime of a piece, in stacks that needed anything new since the last stack that used the piece.
 const KEPT: u8 = 8;
 
@@ -43,6 +49,69 @@ impl Piece {
 
     fn end(&self) -> u64 {
         self.at + self.len as u64
+    }
+
+    /// Returns the piece in the kernel's form.
+    fn wanted(&self) -> libc::iovec {
+        libc::iovec { iov_base: self.at as *mut _, iov_len: self.len }
+    }
+}
+
+/// A place in code.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// The code object's address.
+    pub code: u64,
+    /// Bytes from the beginning of its instructions.
+    pub at: i64,
+    /// Native code called the frame.
+    pub entry: bool,
+}
+
+/// What a thread's last stacks read.
+#[derive(Default)]
+pub(super) struct Recent {
+    frames: Fetched,
+    codes: Fetched,
+    /// Pieces that were read of a code object, in their order.
+    paths: FxHashMap<u64, Box<[Piece]>>,
+    /// The places of this stack.
+    places: Vec<Place>,
+}
+
+impl Recent {
+    /// Runs `walk` with the memory of the last stacks' frames. It adds the places of this one.
+    pub(super) fn frames<R>(&mut self, walk: impl FnOnce(&mut Memory, &mut Vec<Place>) -> R) -> R {
+        self.places.clear();
+        self.frames.begin();
+        let mut memory = Memory::new(&mut self.frames, 0);
+        let result = walk(&mut memory, &mut self.places);
+        let (left, missed) = (memory.left, memory.missed);
+        self.frames.end(left, missed);
+        result
+    }
+
+    /// Passes each place to `look`, with the memory of its code object, until that returns false.
+    pub(super) fn codes(&mut self, mut look: impl FnMut(&mut Memory, Place) -> bool) {
+        let Self { codes, paths, places, .. } = self;
+        codes.gather(places.iter().filter_map(|place| paths.get(&place.code)));
+        let mut first = 0;
+        for &place in places.iter() {
+            let mut memory = Memory::new(codes, first);
+            let goes_on = look(&mut memory, place);
+            let left = memory.left;
+            first += paths.get(&place.code).map_or(0, |path| path.len());
+            if left {
+                if paths.len() >= MOST_CODES {
+                    paths.clear();
+                    first = codes.path.len();
+                }
+                paths.insert(place.code, codes.asked.as_slice().into());
+            }
+            if !goes_on {
+                break;
+            }
+        }
     }
 }
 
@@ -114,6 +183,32 @@ impl Fetched {
         }
     }
 
+    /// Fetches pieces that are expected to be used in this order.
+    fn gather<'p>(&mut self, paths: impl Iterator<Item = &'p Box<[Piece]>>) {
+        let Self { pieces, wanted, bytes, path, .. } = self;
+        pieces.clear();
+        wanted.clear();
+        bytes.clear();
+        path.clear();
+        let mut from = 0;
+        for its in paths {
+            for piece in its.iter() {
+                // Most functions of a stack are in the same file as their callers.
+                let callee = path.len().checked_sub(its.len()).map(|at: usize| path[at]);
+                let fetched = callee.filter(|callee| (callee.at, callee.len) == (piece.at, piece.len));
+                path.push(Piece { from: fetched.map_or(from, |same| same.from), ..*piece });
+                if fetched.is_none() {
+                    wanted.push(piece.wanted());
+                    from += piece.len;
+                }
+            }
+        }
+        if read_pieces(wanted, bytes) < from {
+            bytes.clear();
+            path.clear();
+        }
+    }
+
     /// Keeps the pieces that this stack used, for the next one.
     fn end(&mut self, left: bool, missed: bool) {
         if left {
@@ -153,7 +248,7 @@ impl Fetched {
             return;
         }
         self.wanted.clear();
-        self.wanted.extend(pieces.iter().map(|piece| libc::iovec { iov_base: piece.at as *mut _, iov_len: piece.len }));
+        self.wanted.extend(pieces.iter().map(Piece::wanted));
         for at in 0..self.path.len() {
             let Piece { at: start, len, .. } = self.path[at];
             self.path[at].from = self.find(start, len).unwrap_or(0);
@@ -167,29 +262,25 @@ fn is_close(last: &Piece, piece: &Piece) -> bool {
 }
 
 /// Copies that threads take and put back. A thread most likely takes the one that it put back itself.
-pub(super) struct Copies([AtomicPtr<Fetched>; 16]);
+pub(super) struct Copies([AtomicPtr<Recent>; 16]);
 
 impl Copies {
     pub(super) const fn new() -> Self {
         Self([const { AtomicPtr::new(std::ptr::null_mut()) }; 16])
     }
 
-    /// Runs `walk` with the memory that the last stack of the thread `tid` read.
-    pub(super) fn with<R>(&self, tid: u32, walk: impl FnOnce(&mut Memory) -> R) -> R {
+    /// Runs `walk` with what the last stacks of the thread `tid` read.
+    pub(super) fn with<R>(&self, tid: u32, walk: impl FnOnce(&mut Recent) -> R) -> R {
         let place = &self.0[tid as usize % self.0.len()];
         let taken = place.swap(std::ptr::null_mut(), AcqRel);
-        let mut fetched: Box<Fetched> = match taken.is_null() {
+        let mut recent: Box<Recent> = match taken.is_null() {
             true => Box::default(),
             // SAFETY: the swap below put the pointer there out of a box, and the one that swaps it out is the only one
             // to have it.
             false => unsafe { Box::from_raw(taken) },
         };
-        fetched.begin();
-        let mut kernel = Memory::new(&mut fetched);
-        let result = walk(&mut kernel);
-        let (left, missed) = (kernel.left, kernel.missed);
-        fetched.end(left, missed);
-        let left = place.swap(Box::into_raw(fetched), AcqRel);
+        let result = walk(&mut recent);
+        let left = place.swap(Box::into_raw(recent), AcqRel);
         if !left.is_null() {
             // SAFETY: another thread's swap put the pointer there out of a box, and this swap alone took it out.
             drop(unsafe { Box::from_raw(left) });
@@ -213,7 +304,7 @@ impl Drop for Copies {
 
 /// Runs `walk` for a single stack, with nothing fetched before.
 pub(super) fn once<R>(walk: impl FnOnce(&mut Memory) -> R) -> R {
-    walk(&mut Memory::new(&mut Fetched::default()))
+    walk(&mut Memory::new(&mut Fetched::default(), 0))
 }
 
 /// Memory that may be unmapped.
@@ -223,14 +314,15 @@ pub(super) struct Memory<'a> {
     missed: bool,
     /// True if this stack used something else than the last one.
     left: bool,
-    /// Number of pieces that it used before that.
+    /// Its first piece among the expected ones, and the one behind those that it used before it left.
+    first: usize,
     asked: usize,
     window: Piece,
 }
 
 impl<'a> Memory<'a> {
-    fn new(fetched: &'a mut Fetched) -> Self {
-        Self { fetched, missed: false, left: false, asked: 0, window: Piece::default() }
+    fn new(fetched: &'a mut Fetched, first: usize) -> Self {
+        Self { fetched, missed: false, left: false, first, asked: first, window: Piece::default() }
     }
 
     #[inline(always)]
@@ -253,7 +345,7 @@ impl<'a> Memory<'a> {
         if !self.left {
             self.left = true;
             fetched.asked.clear();
-            fetched.asked.extend_from_slice(&fetched.path[..self.asked]);
+            fetched.asked.extend_from_slice(fetched.path.get(self.first..self.asked).unwrap_or_default());
         }
         let from = match fetched.find(at, len) {
             Some(from) => from,
@@ -321,12 +413,47 @@ impl Memory<'_> {
 mod tests {
     use super::*;
 
+    /// Reads memory as a walk reads frames.
+    fn of_frames<R>(copies: &Copies, tid: u32, read: impl FnOnce(&mut Memory) -> R) -> R {
+        copies.with(tid, |recent| recent.frames(|memory, _| read(memory)))
+    }
+
+    /// What a place's code object leads to is fetched as it was read last, also if it is in the stack twice. Other
+    /// contents are read again.
+    #[test]
+    fn what_was_read_of_a_code_object_is_there_at_the_next_stack() {
+        let (codes, mut text) = ([[1_u64, 2], [3, 4], [5, 6]], [7_u64, 8]);
+        let copies = Copies::new();
+        let mut read = |stack: &[usize], second: usize, known: bool| {
+            let second = &raw const text[second] as u64;
+            copies.with(7, |recent| {
+                let place = |code: &usize| Place { code: codes[*code].as_ptr() as u64, at: 0, entry: false };
+                recent.frames(|_, places| places.extend(stack.iter().map(place)));
+                let mut words = Vec::new();
+                recent.codes(|memory, place| {
+                    memory.window(place.code, 16).unwrap();
+                    words.extend([memory.word(place.code + 8), memory.word(second)]);
+                    assert_eq!(!memory.left, known, "{stack:?}");
+                    true
+                });
+                text[0] += 1;
+                words.into_iter().flatten().collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(read(&[0, 1], 0, false), [2, 7, 4, 7]);
+        assert_eq!(read(&[1, 0, 1], 0, true), [4, 8, 2, 8, 4, 8]);
+        assert_eq!(read(&[2], 0, false), [6, 9]);
+        assert_eq!(read(&[0, 2, 1], 0, true), [2, 10, 6, 10, 4, 10]);
+        assert_eq!(read(&[2, 1], 1, false), [6, 8, 4, 8]);
+        assert_eq!(read(&[1, 2], 1, true), [4, 8, 6, 8]);
+    }
+
     #[test]
     fn what_was_read_last_is_there_at_the_next_stack() {
         let (one, two) = ([1_u64, 2, 3], *b"some text");
         let copies = Copies::new();
         for round in 0..3 {
-            copies.with(7, |memory| {
+            of_frames(&copies, 7, |memory| {
                 memory.window(one.as_ptr() as u64, 24).unwrap();
                 assert_eq!(memory.word(one.as_ptr() as u64 + 16), Some(3));
                 assert_eq!(memory.half(one.as_ptr() as u64 + 8), Some(2));
@@ -343,7 +470,7 @@ mod tests {
         let copies = Copies::new();
         for round in 0..12 {
             let stack = &stacks[if round < 4 { round } else { round * 7 % 4 }];
-            copies.with(7, |memory| {
+            of_frames(&copies, 7, |memory| {
                 for word in stack.iter().step_by(50) {
                     assert_eq!(memory.word(&raw const *word as u64), Some(*word), "round {round}");
                 }
@@ -362,7 +489,8 @@ mod tests {
         };
         assert_ne!(page, libc::MAP_FAILED);
         let (copies, there) = (Copies::new(), 77_u64);
-        let read = || copies.with(1, |memory| (memory.word(page as u64), memory.word((&raw const there) as u64)));
+        let read =
+            || of_frames(&copies, 1, |memory| (memory.word(page as u64), memory.word((&raw const there) as u64)));
         assert_eq!((read(), read()), ((Some(0), Some(77)), (Some(0), Some(77))));
         // SAFETY: the page was mapped above, and nothing refers to it.
         assert_eq!(unsafe { libc::munmap(page, 4096) }, 0);
@@ -397,7 +525,7 @@ mod tests {
         // One stack needs too much to be fetched with anything else: it is read again each time.
         let copies = Copies::new();
         for _ in 0..2 {
-            copies.with(1, |memory| {
+            of_frames(&copies, 1, |memory| {
                 let spread = large.iter().step_by(256).map(|byte| &raw const *byte as u64);
                 let (there, all) = (spread.clone().filter(|&at| memory.byte(at).is_some()).count(), spread.count());
                 assert_eq!(there, all.min(2 * MOST_PIECES));

@@ -161,7 +161,7 @@ impl Python {
         let _errno = KeepErrno::new();
         let found = match thread {
             0 => None,
-            _ => self.copies.with(tid, |memory| interpreter.walk(memory, thread, &self.known, frames, name)),
+            _ => self.copies.with(tid, |recent| interpreter.walk(recent, thread, &self.known, frames, name)),
         };
         found.unwrap_or_else(|| {
             // This thread is not one of Python's, or the interpreter has started again and has another key.

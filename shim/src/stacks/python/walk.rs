@@ -2,7 +2,7 @@
 
 use super::code::{self, Code, Types};
 use super::known::SeenCode;
-use super::memory::Memory;
+use super::memory::{self, Memory, Place, Recent};
 use super::versions::*;
 use gpumem_wire::layout::PythonFrame;
 
@@ -85,67 +85,74 @@ impl Interpreter {
     #[inline(always)]
     pub(super) fn walk(
         &self,
-        memory: &mut Memory,
+        recent: &mut Recent,
         thread: u64,
         known: &SeenCode,
         frames: &mut [u64],
         name: &mut dyn FnMut(&Code) -> Option<u32>,
     ) -> Option<Walk> {
         let mut walk = Walk::default();
+        let has_more = recent.frames(|memory, places| self.places(memory, thread, frames.len(), places))?;
+        recent.codes(|memory, place| {
+            let Some(word) = self.word(memory, place, known, name) else { return false };
+            frames[walk.len] = word;
+            walk.len += 1;
+            walk.hash = (walk.hash.rotate_left(23) ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+            true
+        });
+        walk.cut = has_more && walk.len == frames.len();
+        Some(walk)
+    }
+
+    /// Adds the places at which this thread's frames are, innermost first, at most `most`. Returns true if there are
+    /// more frames.
+    #[inline(always)]
+    fn places(&self, memory: &mut Memory, thread: u64, most: usize, places: &mut Vec<Place>) -> Option<bool> {
         if memory.word(thread.wrapping_add(self.shape.thread_id)) != Some(own_id()) {
             return None;
         }
         let mut next = self.innermost(memory, thread).unwrap_or(0);
-        for _ in 0..frames.len() * LOOKS {
+        for _ in 0..most * LOOKS {
             if next == 0 {
                 break;
             }
-            let frame = next;
-            let Some(code) = self.code(memory, frame) else { break };
-            let Some(outer) = memory.word(frame + self.shape.previous) else { break };
-            next = outer;
+            let Some(code) = self.code(memory, next) else { break };
+            let Some(outer) = memory.word(next + self.shape.previous) else { break };
             if code == 0 {
-                if let Some(last) = walk.len.checked_sub(1) {
-                    frames[last] |= PythonFrame::ENTRY;
+                if let Some(last) = places.last_mut() {
+                    last.entry = true;
                 }
-                continue;
-            }
-            let Some(room) = frames.get_mut(walk.len) else {
-                walk.cut = true;
+            } else if places.len() == most {
                 break;
-            };
-            let Some(word) = self.word(memory, frame, code, known, name) else { break };
-            *room = word;
-            walk.len += 1;
+            } else {
+                let Some(at) = self.instruction(memory, next, code) else { break };
+                let Some(entry) = self.read_entry(memory, next) else { break };
+                places.push(Place { code, at, entry });
+            }
+            next = outer;
         }
-        walk.cut |= next != 0 && walk.len == frames.len();
-        for frame in &frames[..walk.len] {
-            walk.hash = (walk.hash.rotate_left(23) ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        }
-        Some(walk)
+        Some(next != 0)
     }
 
-    /// Returns the word for a frame in a stack.
+    /// Returns the word for a place in a stack.
     #[inline(always)]
     fn word(
         &self,
         memory: &mut Memory,
-        frame: u64,
-        code: u64,
+        place: Place,
         known: &SeenCode,
         name: &mut dyn FnMut(&Code) -> Option<u32>,
     ) -> Option<u64> {
-        let at = self.instruction(memory, frame, code)?;
-        let entry = if self.read_entry(memory, frame)? { PythonFrame::ENTRY } else { 0 };
+        let Place { code, at, entry } = place;
         if !code::read_code(memory, &self.types, code) {
             return None;
         }
         let print = code::print(memory, &self.shape, code, at)?;
         let word = match known.find(print) {
             Some(word) => word,
-            None => self.learn(memory, code, at, print, known, name)?,
+            None => memory::once(|memory| self.learn(memory, code, at, print, known, name))?,
         };
-        Some(word | entry)
+        Some(word | if entry { PythonFrame::ENTRY } else { 0 })
     }
 
     /// Reads a new place in code.
