@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// growing.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The processes: pids or names. Not needed if all that is parked was parked together
+    /// The processes: pids or names. Not needed if one gpumem park has parked all of them
     #[arg(value_name = "PID|NAME", add = candidates::offer([candidates::running]))]
     targets: Vec<String>,
 }

@@ -209,7 +209,7 @@ settings! {
     GraphCache graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
     /// Maximum host and device bytes that the graph cache's real execs may take, estimated; 0 sets no bound.
     GraphCacheBytes graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
-    /// An exec that was not launched for this time may be given to another graph of its class. With 0, an exec is given away only when a bound is reached. A parked exec (the program has destroyed its handle) is destroyed after ten times this time.
+    /// An exec that was not launched for this time may be given to another graph of its class. With 0, an exec is given away only when a bound is reached. A parked exec (the program has destroyed its handle) is destroyed after ten times this time; with 0, after 10 s.
     GraphIdle graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
     /// Keep only the packed source of the program's idle graphs (folded graphs); 0 leaves these graphs with the driver.
     GraphFold graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
@@ -217,7 +217,7 @@ settings! {
     HipRetarget hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0", Start;
     /// Keep freed device memory for the next allocation of its size; 0 leaves every call to the driver.
     Pool pool: bool = "GPUMEM_POOL", Kind::Bool, "1", Live;
-    /// strict: a free waits as it does without gpumem; deferred: a free of a plain block on CUDA 12.5 or later does not wait, and its block is reused later.
+    /// strict: a free waits as it does without gpumem; deferred: on CUDA 12.5 or later a free of memory from cudaMalloc usually does not wait, and the memory is reused later.
     Free free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict", Live;
     /// Maximum idle bytes that the pool keeps on each device; unset: a quarter of the device's memory.
     PoolMax pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "", Live;

@@ -95,7 +95,8 @@ checks! {
     "limit": Whole(memory::near_the_limit, EVERY),
     /// if much memory is idle, it goes back to the driver with time
     "idle": Whole(memory::idle, EVERY),
-    /// no kernel has so many arrays and spilled registers that the driver takes much memory for them
+    /// no kernel needs so much local memory (each thread's own memory, for its arrays and for registers that do not fit)
+    /// that the driver takes much device memory for it
     "local-memory": Whole(memory::local, EVERY),
     /// graph execs are under the graph cache, and its bounds are wide enough
     "graph-cache": Whole(graphs::bounds, EVERY),

@@ -29,7 +29,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use suite::{Check, Outcome, SuiteReport};
 
-/// Try gpumem on this machine's GPU: what holds natively and preloaded, and what may be switched on
+/// Try gpumem on this machine's GPU: compare native and preloaded runs, say what may be switched on
 ///
 /// On the CUDA driver the selftest checks every rule of the driver that gpumem is built on, natively and preloaded. It
 /// also runs random graph programs natively and preloaded, with graph caches of 1, 2 and 8 execs, and compares them. On
