@@ -25,7 +25,7 @@ use std::ffi::{OsStr, OsString};
 pub use uncached::{UNCACHED, Uncached, uncached};
 pub use value::{Complaint, Kind, Setting, Value, When};
 
-/// What every variable of ours begins with.
+/// Prefix of every variable of ours.
 pub const PREFIX: &str = "GPUMEM_";
 
 /// A Rust type that a [`Value`] turns into.
@@ -73,14 +73,14 @@ macro_rules! choices {
 }
 
 choices! {
-    /// Whether the shim does anything besides recording.
+    /// Switch between recording only and all that the shim does.
     RecordOnly {
         /// Only under tools and on drivers that were never tested.
         Auto = "auto",
         Never = "0",
         Always = "1",
     }
-    /// What the shim writes to stderr.
+    /// Amount of messages that the shim writes to stderr.
     Log {
         /// Nothing.
         Quiet = "quiet",
@@ -89,14 +89,14 @@ choices! {
         /// Also what was bound and where the ledger lies.
         Info = "info",
     }
-    /// What a free of the program waits for before its block may be used again.
+    /// Work that a free of the program waits for before its block may be used again.
     FreeMode {
         /// As the real free: for the work of the whole context, unless none was submitted.
         Strict = "strict",
         /// Nothing; the block waits for an event that covers all work of the context.
         Deferred = "deferred",
     }
-    /// Where an allocation goes that finds no device memory.
+    /// Place of an allocation that finds no device memory.
     OomFallback {
         /// The program gets the error.
         None = "none",
@@ -105,7 +105,7 @@ choices! {
         /// Pinned host memory that the device reads over the bus.
         Host = "host",
     }
-    /// What is done about a call site whose requests creep upwards while older buffers stay unused.
+    /// Measure against a call site whose requests creep upwards while older buffers stay unused.
     Stranded {
         /// It is named.
         Report = "report",
@@ -115,7 +115,7 @@ choices! {
         /// Its further growth is placed in managed memory.
         Spill = "spill",
     }
-    /// Where writes outside of what was allocated, and to what was freed, are looked for.
+    /// Places in which gpumem looks for writes outside of allocations and to freed memory.
     Guard {
         /// Nowhere.
         Off = "0",
@@ -126,9 +126,9 @@ choices! {
         /// As [`Guard::Behind`], and at each wait of the program for the device.
         Sync = "sync",
     }
-    /// What a block holds when it is used again.
+    /// Content of a block when it is used again.
     Fill {
-        /// What was left in it.
+        /// The bytes that were left in it.
         None = "none",
         Zero = "zero",
         /// A pattern that no program means.
@@ -193,7 +193,7 @@ settings! {
     LedgerMax ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB", Start;
     /// Only record, change nothing. auto does so beside profilers and checkers, and on a driver of a new major version until gpumem selftest --rules has approved the driver.
     RecordOnly record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto", Start;
-    /// What gpumem writes to stderr.
+    /// How much gpumem writes to stderr.
     Log log: Log = "GPUMEM_LOG", Kind::Choice(Log::WORDS), "warn", Live;
     /// One line of totals on stderr when the program exits.
     Summary summary: bool = "GPUMEM_SUMMARY", Kind::Bool, "0", Live;
@@ -235,11 +235,11 @@ settings! {
     ShareWait share_wait: u64 = "GPUMEM_SHARE_WAIT", Kind::Time, "60s", Start;
     /// If the program's own pool grows, place its new buffers in managed memory.
     PoolManaged pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0", Live;
-    /// What an allocation gets when device memory runs out: an error, managed memory or pinned host memory.
+    /// If device memory runs out, give the program an error, managed memory or pinned host memory.
     OomFallback oom_fallback: OomFallback = "GPUMEM_OOM_FALLBACK", Kind::Choice(OomFallback::WORDS), "none", Live;
     /// When device memory runs out, name on stderr the request and the call sites that hold most.
     OomReport oom_report: bool = "GPUMEM_OOM_REPORT", Kind::Bool, "1", Live;
-    /// What to do if a call site asks for larger and larger buffers while its older buffers lie unused: report it, press (refuse one request, so that the program frees them) or spill the site's growth to managed memory.
+    /// If a call site asks for larger and larger buffers while its older buffers lie unused: report it, press (refuse one request, so that the program frees them) or spill the site's growth to managed memory.
     Stranded stranded: Stranded = "GPUMEM_STRANDED", Kind::Choice(Stranded::WORDS), "report", Live;
     /// 1 tells gpumem that the program frees its own caches and retries when an allocation fails, so that GPUMEM_STRANDED=press is safe.
     StrandedRetries stranded_retries: bool = "GPUMEM_STRANDED_RETRIES", Kind::Bool, "0", Live;

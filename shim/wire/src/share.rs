@@ -28,7 +28,7 @@ pub fn name_of_socket(file: &str) -> Option<&str> {
     file.strip_suffix(SUFFIX).filter(|name| is_name(name))
 }
 
-/// What a member asks.
+/// Request of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A device has no memory for this many bytes (0: unknown).
@@ -37,7 +37,7 @@ pub enum Ask {
     Wake { pid: u32 },
 }
 
-/// What the service answers.
+/// Answer of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The service is at work; the text says what it does.
