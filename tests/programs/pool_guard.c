@@ -63,6 +63,30 @@ static void freed_graph(size_t size) {
     OK(cuGraphDestroy(graph));
     OK(cuStreamDestroy_v2(s));
 }
+/* The same size again and again: what the driver is asked for once memory is used again. */
+static void again(void) {
+    static const char *const asked[] = {"cuMemAlloc_v2", "cuMemsetD8Async", "cuLaunchKernel", "cuEventSynchronize"};
+    uint64_t before[4] = {0};
+    for (int round = -10; round < 40; round++) {
+        for (int i = 0; round == 0 && i < 4; i++) before[i] = stat_of(asked[i]);
+        CUdeviceptr p = get(MIB), q = get(MIB);
+        OK(k_fill(&gpu, NULL, p, MIB / 4, 7));
+        give(p, MIB);
+        give(q, MIB);
+    }
+    for (int i = 0; i < 4; i++) SAY("40 rounds: %s %d", asked[i], (int)(stat_of(asked[i]) - before[i]));
+}
+/* A write behind the end that a block had, when it is freed and may be used again. */
+static void behind_idle(void) {
+    CUdeviceptr p = get(MIB), others[3];
+    for (int i = 0; i < 3; i++) others[i] = get(MIB);
+    give(p, MIB);
+    for (int i = 0; i < 3; i++) give(others[i], MIB);
+    writes(p + MIB, 16);
+    CUdeviceptr again = get(MIB);
+    SAY("the same: %d", (int)(again == p));
+    give(again, MIB);
+}
 /* The same block twice: the second free is refused. */
 static void twice(void) {
     CUdeviceptr p = get(MIB);
@@ -232,6 +256,8 @@ int main(int argc, char **argv) {
         else if (!strcmp(bug, "freedwhole")) after_free(3 * MIB, 0, 3 * MIB);
         else if (!strcmp(bug, "graph")) freed_graph(MIB);
         else if (!strcmp(bug, "twice")) twice();
+        else if (!strcmp(bug, "again")) again();
+        else if (!strcmp(bug, "behindidle")) behind_idle();
         else if (!strcmp(bug, "order")) freed_in_order();
         else if (!strcmp(bug, "live")) writes(live = get(MIB), (MIB + 16) / 4);
         else if (!strcmp(bug, "drop")) give(live, MIB);

@@ -34,6 +34,9 @@ pub(crate) const ZONED: u32 = 16;
 pub(crate) const FRONTED: u32 = 32;
 /// Bytes in front of the program's part of such a block. This number keeps the driver's alignment.
 pub(crate) const FRONT: u64 = 512;
+/// The whole block held the guard's byte when it was last read, shortly before it became idle. So its zones need no
+/// fill.
+pub(crate) const INTACT: u32 = 64;
 /// The block is not device memory, so the pool does not keep it.
 pub(crate) const SPILLED: u32 = MANAGED | HOST;
 

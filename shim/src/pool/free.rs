@@ -133,11 +133,15 @@ impl FreeParts<'_> {
             };
             return SUCCESS;
         }
+        let mut saved = false;
         let waited = {
             let _errno = KeepErrno::new();
             context_pool.prepare();
             if context_pool.has_pending() {
                 context_pool.barrier_for_all(clock::now_ns())
+            } else if context_pool.known_quiet() {
+                saved = true;
+                Some(SUCCESS)
             } else {
                 context_pool.barrier()
             }
@@ -151,20 +155,15 @@ impl FreeParts<'_> {
             }
             None => return self.give_up(block, real),
         }
-        gate::note(|shim| shim.count(counters::POOL_BARRIERS, 1));
-        let is_filled = {
-            let _errno = KeepErrno::new();
-            match releaser.guard() {
-                Some(guard) => guard.freed(&FreeSite::of(call), context_pool, block),
-                None => !rules.poison() || context_pool.fill(block, POISON),
-            }
-        };
+        let counter = if saved { counters::POOL_BARRIERS_FREE } else { counters::POOL_BARRIERS };
+        gate::note(|shim| shim.count(counter, 1));
+        let by_guard = releaser.guard().map(|guard| guard.quarantine(idle.contexts().all().len(), block));
+        let quarantine = rules.quarantine(by_guard);
         // If our fill may still be running, the real free waits for it.
-        if !is_filled {
+        if !self.change(call, block, context_pool, quarantine) {
             return self.give_up(block, real);
         }
-        let by_guard = releaser.guard().map(|guard| guard.quarantine(idle.contexts().all().len()));
-        match rules.quarantine(by_guard) {
+        match quarantine {
             Some(most) => {
                 // The block's bytes are no longer live. The pool gets the blocks that were in quarantine long enough.
                 gate::note(|shim| {
@@ -183,6 +182,29 @@ impl FreeParts<'_> {
         }
         releaser.release_due(context_pool);
         SUCCESS
+    }
+
+    /// Fills a block that no work uses, if freed blocks are filled. Returns false if the block is not known to be filled.
+    /// `quarantine`: bytes that are kept from use. The blocks for which there is no more room leave now, so that the
+    /// guard reads them in the same work.
+    fn change(
+        self,
+        call: &Call,
+        block: &'static Block,
+        context_pool: &'static ContextPool,
+        quarantine: Option<u64>,
+    ) -> bool {
+        let _errno = KeepErrno::new();
+        let leaving = quarantine.and_then(|most| context_pool.make_room(block.bytes(), most));
+        let is_filled = match self.releaser.guard() {
+            Some(guard) => {
+                let leaving = leaving.as_ref().map_or(&[][..], |out| &out.blocks);
+                guard.freed(&FreeSite::of(call), context_pool, block, leaving)
+            }
+            None => !self.rules.poison() || context_pool.fill(block, POISON),
+        };
+        self.releaser.keep_read(context_pool, leaving);
+        is_filled
     }
 
     /// Gives the block back to the driver. Takes it out of the map first, because another thread may get the address at

@@ -81,7 +81,7 @@ fn check(
     for blocks in live.chunks(TOGETHER) {
         let (blocks, claim) = claimed(blocks);
         let time = left();
-        let hit = if time.is_zero() { None } else { guard.read_zones(context_pool, (&blocks, &claim), &[], time) };
+        let hit = if time.is_zero() { None } else { guard.read_zones(context_pool, (&blocks, &claim), time) };
         good &= hit.is_some();
         checked.add(blocks.len() as u64, true, hit);
     }

@@ -1,6 +1,6 @@
 //! Serves a request for memory with a block.
 
-use super::block::{Block, State};
+use super::block::{Block, INTACT, State};
 use super::block_records;
 use super::context_pool::ContextPool;
 use super::guard::Guard;
@@ -52,6 +52,7 @@ pub(super) fn fill(rules: &BlockRules, guard: Option<&Guard>, block: &'static Bl
     if rules.zero() {
         let _errno = KeepErrno::new();
         context_pool.fill(block, 0);
+        block.unmark(INTACT);
     }
     watch(guard, context_pool, block);
 }

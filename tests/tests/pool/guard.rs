@@ -72,6 +72,31 @@ fn whoever_writes_behind_a_block_is_found() {
     );
 }
 
+/// Memory that is used again was filled and read when it was freed. So an allocation asks the driver for nothing, and a
+/// free that follows another one without work between them does not wait.
+#[test]
+fn memory_that_is_used_again_costs_its_free_alone() {
+    let ran = with(&["again"], &[ON, ("GPUMEM_GUARD_MAX", "6MiB")]);
+    let asked = |name: &str| {
+        let line = ran.out.lines().find_map(|line| line.strip_prefix(&format!("40 rounds: {name} ")));
+        line.and_then(|number| number.parse::<u64>().ok()).expect(name)
+    };
+    assert_eq!(asked("cuMemAlloc_v2"), 0);
+    assert_eq!(asked("cuMemsetD8Async"), 80, "each freed block is filled once");
+    assert_eq!(asked("cuLaunchKernel"), 40 + 80 + 80, "and its zone is read, and a block that leaves the quarantine");
+    assert_eq!(asked("cuEventSynchronize"), 40);
+}
+
+/// The time since which the write may have been made begins before the allocation.
+#[test]
+fn a_write_to_a_zone_before_it_is_used_again_is_found() {
+    let ran = with(&["behindidle"], &[ON, ("GPUMEM_GUARD_MAX", "4500KiB")]);
+    assert!(ran.out.contains("the same: 1"), "{}", ran.out);
+    found(&ran, "written-outside", &["64 bytes written behind a block of 1.0 MiB"], "behind_idle pool_guard.c");
+    let writers = events(&ran, "possible-writer");
+    assert!(writers[0]["text"].as_str().unwrap().ends_with("gpumem_fill"), "{writers:?}");
+}
+
 /// What docs/guard.md says that it cannot find is no finding of anything else, either.
 #[test]
 fn what_it_cannot_find_is_no_finding() {

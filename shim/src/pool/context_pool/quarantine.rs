@@ -33,11 +33,22 @@ impl ContextPool {
         let turn = inner.turn;
         inner.quarantine.insert(turn, block);
         inner.turn += 1;
+        self.leave_until(&mut inner, most)
+    }
+
+    /// Makes room for a block that is about to be kept from use, as [`ContextPool::quarantine`] would. Returns the
+    /// blocks that leave.
+    pub(in crate::pool) fn make_room(&self, bytes: u64, most: u64) -> Option<Out> {
+        self.leave_until(&mut lock(&self.inner), most.saturating_sub(bytes))
+    }
+
+    /// Takes out the blocks that were freed first, until at most `most` bytes are left.
+    fn leave_until(&self, inner: &mut KeptBlocks, most: u64) -> Option<Out> {
         let mut due = Vec::new();
         while inner.quarantined > most
             && let Some((_, first)) = inner.quarantine.pop_first()
         {
-            self.leaves(&mut inner, first);
+            self.leaves(inner, first);
             due.push(first);
         }
         self.out(due)
@@ -159,5 +170,8 @@ mod tests {
         context_pool.put_in_quarantine(lent);
         blocks[0].set(State::Gone);
         assert_eq!(context_pool.idle(), 4 * 4096);
+        // Those that are due leave before the block is freed for which they leave.
+        assert!(context_pool.make_room(4096, 5 * 4096).is_none());
+        assert_eq!(addresses(&context_pool.make_room(4096, 3 * 4096).unwrap()), [1, 4]);
     }
 }

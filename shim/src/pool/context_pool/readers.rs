@@ -11,13 +11,14 @@ use crate::gate;
 use crate::pool::claims::Claim;
 use crate::process::cancel;
 use crate::process::lock::lock;
+use crate::process::raised::Raised;
 use crate::progress::activity;
 use crate::records::driver_memory;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// The value that watched memory is filled with.
@@ -55,6 +56,8 @@ struct LateReader {
 pub(crate) struct Readers {
     spare: Mutex<Vec<Reader>>,
     stuck: Stuck<LateReader>,
+    /// Number of readers at work for a thread that waits for them.
+    at_work: AtomicU32,
     kernel: AtomicUsize,
     /// The kernel that finds addresses. `None`: no thread has tried to load it.
     pub(super) scan: Mutex<Option<Option<scan::Kernel>>>,
@@ -134,6 +137,11 @@ impl ContextPool {
         cancel::poll(longest, NAP, || self.settle_readers() || activity::broken());
     }
 
+    /// Returns true if neither the program's work nor a reader's is pending, without asking the driver.
+    pub(in crate::pool) fn known_quiet(&self) -> bool {
+        self.known_idle() && self.readers.at_work.load(SeqCst) == 0 && self.readers.stuck.len() == 0
+    }
+
     /// Does these jobs in order, in memory of the claimed blocks. Returns the results, one for each job that reads.
     /// `None`: the result is unknown, and some of the work may go on, for as long as the blocks stay claimed.
     pub(crate) fn work_through(&self, jobs: &[Job], claim: &Claim, longest: Duration) -> Option<Vec<Mismatch>> {
@@ -151,6 +159,7 @@ impl ContextPool {
         take: impl FnOnce(&mut Reader, R) -> T,
     ) -> Option<T> {
         let generation = self.generation();
+        let _at_work = Raised::new(&self.readers.at_work);
         let (reader, done) = self.within(|| {
             let mut reader = self.reader(idle)?;
             let (end, open, found) = (Instant::now() + longest, Vec::new(), Vec::new());

@@ -5,7 +5,7 @@ use super::{Freed, Guard, is_on, zones};
 use crate::backend::reader::Mismatch;
 use crate::call::Call;
 use crate::graphs::memory_use;
-use crate::pool::block::{Block, WATCHED};
+use crate::pool::block::{Block, INTACT, WATCHED};
 use crate::pool::claims::{self, Claim};
 use crate::pool::context_pool::{ContextPool, Job};
 use crate::process::clock;
@@ -63,67 +63,133 @@ fn record(shim: &Shim, block: &Block) -> AllocSlot {
     there.filter(|slot| slot.addr == block.addr()).unwrap_or_default()
 }
 
-/// Does these jobs, and passes each finding to `tell`, with the number of its job. Returns the number of findings;
-/// `None` if it is unknown.
-fn read(
-    owner: &ContextPool,
-    jobs: &[Job],
-    claim: &Claim,
-    longest: Duration,
-    mut tell: impl FnMut(&'static Shim, usize, Mismatch),
-) -> Option<u64> {
-    if jobs.is_empty() {
-        return Some(0);
-    }
-    let found = owner.work_through(jobs, claim, longest);
-    let (mut hit, reads) = (0, jobs.iter().filter(|job| matches!(job, Job::Read(..))).count());
-    gate::note(|shim| {
-        let count = if found.is_some() { counters::GUARD_CHECKS } else { counters::GUARD_UNCHECKED };
-        shim.count(count, reads as u64);
-        for (at, found) in found.iter().flatten().enumerate().filter(|(_, found)| found.count > 0) {
-            hit += 1;
-            tell(shim, at, *found);
-        }
-    });
-    found.map(|_| hit)
+/// A range that is read.
+enum Target {
+    /// A zone of a live block, and the address at which it begins.
+    Zone(&'static Block, Where, u64),
+    Freed(&'static Block),
+}
+
+type Read = (Target, Job);
+
+/// Returns the reads of these blocks' zones.
+fn zones_of(blocks: &[&'static Block]) -> Vec<Read> {
+    let of = |block: &&'static Block| {
+        let block = *block;
+        zones::jobs(block, Job::Read).map(move |(place, from, job)| (Target::Zone(block, place, from), job))
+    };
+    blocks.iter().filter(|block| block.is_watched()).flat_map(of).collect()
+}
+
+fn claim_of(blocks: &[&'static Block]) -> Claim {
+    Claim::of(blocks.iter().map(|block| block.addr()).collect())
 }
 
 impl Guard {
+    /// Reads, and then fills, in memory of claimed blocks of a context. Reports findings. Returns their number; `None`
+    /// if it is unknown.
+    fn work_through(
+        &self,
+        owner: &ContextPool,
+        reads: &[Read],
+        fill: Option<Job>,
+        claim: &Claim,
+        longest: Duration,
+    ) -> Option<u64> {
+        let jobs: Vec<Job> = reads.iter().map(|read| read.1).chain(fill).collect();
+        if jobs.is_empty() {
+            return Some(0);
+        }
+        let found = owner.work_through(&jobs, claim, longest);
+        for (at, (target, _)) in reads.iter().enumerate() {
+            let is_intact = || found.as_ref().is_some_and(|found| found[at].count == 0);
+            match target {
+                Target::Freed(block) if is_intact() => block.mark(INTACT),
+                Target::Freed(block) => _ = block.unmark(INTACT),
+                Target::Zone(..) => {}
+            }
+        }
+        let mut hit = 0;
+        gate::note(|shim| {
+            let count = if found.is_some() { counters::GUARD_CHECKS } else { counters::GUARD_UNCHECKED };
+            shim.count(count, reads.len() as u64);
+            for ((target, _), found) in reads.iter().zip(found.iter().flatten()).filter(|(_, found)| found.count > 0) {
+                hit += 1;
+                self.tell(shim, target, *found);
+            }
+        });
+        found.map(|_| hit)
+    }
+
+    /// Reports a finding.
+    fn tell(&self, shim: &'static Shim, target: &Target, mut found: Mismatch) {
+        match *target {
+            Target::Zone(block, place, from) => {
+                // Each block is reported once.
+                block.unmark(WATCHED);
+                let record = record(shim, block);
+                let (addr, asked) = (block.addr(), block.asked());
+                let zoned_ns = if block.has(INTACT) { block.idle_ns() } else { record.time_ns };
+                let good_ns = self.all_good_ns.load(Relaxed).max(zoned_ns);
+                report::tell(shim, self, &Writes { place, found, from, addr, asked, record, good_ns, freed: None });
+            }
+            Target::Freed(block) => {
+                let (addr, front) = (block.addr(), block.addr() - block.base());
+                let mut all = lock(&self.freed);
+                let Some(freed) = all.get_mut(&addr) else { return };
+                freed.told = true;
+                let freed = &*freed;
+                (found.first, found.end) = (found.first.saturating_sub(front), found.end.saturating_sub(front));
+                let (record, asked, good_ns) = (freed.record, freed.asked, freed.time_ns);
+                let place = Where::Freed;
+                let writes = Writes { place, found, from: addr, addr, asked, record, good_ns, freed: Some(freed) };
+                report::tell(shim, self, &writes);
+            }
+        }
+    }
+
+    /// Returns the reads of freed blocks, without those of which a write was reported.
+    fn freed_of(&self, blocks: &[&'static Block]) -> Vec<Read> {
+        let all = lock(&self.freed);
+        let is_filled = |block: &&&'static Block| all.get(&block.addr()).is_some_and(|freed| !freed.told);
+        let read = |block: &&'static Block| (Target::Freed(block), Job::Read(block.base(), block.bytes()));
+        blocks.iter().filter(is_filled).map(read).collect()
+    }
+
     /// Reads the zones of claimed blocks, and reports findings. The blocks' context is held. Returns the number of
     /// findings; `None` if it is unknown.
     pub(in crate::pool) fn read_zones(
         &self,
         owner: &'static ContextPool,
         (blocks, claim): (&[&'static Block], &Claim),
-        then: &[Job],
         longest: Duration,
     ) -> Option<u64> {
-        let watched = blocks.iter().filter(|block| block.is_watched());
-        let reads: Vec<_> = watched
-            .flat_map(|block| zones::jobs(block, Job::Read).map(move |(place, from, job)| (*block, place, from, job)))
-            .collect();
-        let jobs: Vec<Job> = reads.iter().map(|read| read.3).chain(then.iter().copied()).collect();
-        read(owner, &jobs, claim, longest, |shim, at, found| {
-            let (block, place, from, _) = reads[at];
-            // Each block is reported once.
-            block.unmark(WATCHED);
-            let record = record(shim, block);
-            let (addr, asked) = (block.addr(), block.asked());
-            let good_ns = self.all_good_ns.load(Relaxed).max(record.time_ns);
-            report::tell(shim, self, &Writes { place, found, from, addr, asked, record, good_ns, freed: None });
-        })
+        self.work_through(owner, &zones_of(blocks), None, claim, longest)
     }
 
     /// Frees a block that no work uses: reads its zones and fills the whole block. Returns false if that is not done;
-    /// it may still be running then.
-    pub(crate) fn freed(&self, asker: &FreeSite, owner: &'static ContextPool, block: &'static Block) -> bool {
+    /// it may still be running then. Also reads the blocks that leave the quarantine for this one, in the same work for
+    /// the device.
+    pub(crate) fn freed(
+        &self,
+        asker: &FreeSite,
+        owner: &'static ContextPool,
+        block: &'static Block,
+        leaving: &[&'static Block],
+    ) -> bool {
         let (addr, asked) = (block.addr(), block.asked());
-        let fill = Job::Fill(block.base(), block.bytes());
-        let is_filled = claims::wait(addr, || owner.settle_readers(), DONE_WITHIN)
-            && self.read_zones(owner, (&[block], &Claim::of(vec![addr])), &[fill], DONE_WITHIN).is_some();
-        if !is_filled {
+        if !claims::wait(addr, || owner.settle_readers(), DONE_WITHIN) {
+            self.read_freed(owner, leaving, DONE_WITHIN);
             return false;
         }
+        let (mut reads, mut blocks) = (zones_of(&[block]), leaving.to_vec());
+        reads.extend(self.freed_of(leaving));
+        blocks.push(block);
+        let fill = Job::Fill(block.base(), block.bytes());
+        if self.work_through(owner, &reads, Some(fill), &claim_of(&blocks), DONE_WITHIN).is_none() {
+            return false;
+        }
+        block.unmark(INTACT);
         gate::note(|shim| {
             let in_graph = memory_use::refers_to(&(addr..addr + asked));
             IN_GRAPHS.fetch_or(in_graph, Relaxed);
@@ -140,13 +206,13 @@ impl Guard {
     pub(crate) fn given_up(&self, owner: &'static ContextPool, block: &'static Block) {
         let addr = block.addr();
         if claims::wait(addr, || owner.settle_readers(), Duration::ZERO) {
-            self.read_zones(owner, (&[block], &Claim::of(vec![addr])), &[], DONE_WITHIN);
+            self.read_zones(owner, (&[block], &claim_of(&[block])), DONE_WITHIN);
         }
     }
 
-    /// Returns the bytes that may be kept from use in each of `contexts` contexts.
-    pub(crate) fn quarantine(&self, contexts: usize) -> u64 {
-        self.most.saturating_sub(self.zones()) / contexts.max(1) as u64
+    /// Returns the bytes that may be kept from use in each of `contexts` contexts once this live block is freed.
+    pub(crate) fn quarantine(&self, contexts: usize, block: &Block) -> u64 {
+        self.most.saturating_sub(self.zones_without(block)) / contexts.max(1) as u64
     }
 
     /// Reads freed blocks that are not in use, and reports findings. Returns the number of findings; `None` if it is
@@ -157,23 +223,7 @@ impl Guard {
         blocks: &[&'static Block],
         longest: Duration,
     ) -> Option<u64> {
-        let is_filled = |block: &&&'static Block| lock(&self.freed).get(&block.addr()).is_some_and(|freed| !freed.told);
-        let filled: Vec<_> = blocks.iter().filter(is_filled).copied().collect();
-        let whole = |block: &&'static Block| Job::Read(block.base(), block.bytes());
-        let jobs: Vec<Job> = filled.iter().map(whole).collect();
-        let claim = Claim::of(filled.iter().map(|block| block.addr()).collect());
-        read(owner, &jobs, &claim, longest, |shim, at, mut found| {
-            let (addr, front) = (filled[at].addr(), filled[at].addr() - filled[at].base());
-            let mut all = lock(&self.freed);
-            let Some(freed) = all.get_mut(&addr) else { return };
-            freed.told = true;
-            let freed = &*freed;
-            (found.first, found.end) = (found.first.saturating_sub(front), found.end.saturating_sub(front));
-            let (record, asked, good_ns) = (freed.record, freed.asked, freed.time_ns);
-            let place = Where::Freed;
-            let writes = Writes { place, found, from: addr, addr, asked, record, good_ns, freed: Some(freed) };
-            report::tell(shim, self, &writes);
-        })
+        self.work_through(owner, &self.freed_of(blocks), None, &claim_of(blocks), longest)
     }
 
     /// Stops watching a block that was freed.

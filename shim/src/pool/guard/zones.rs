@@ -3,7 +3,7 @@
 use super::report::Where;
 use super::{BEHIND, Guard};
 use crate::gate;
-use crate::pool::block::{Block, FRONT, FRONTED, WATCHED, ZONED};
+use crate::pool::block::{Block, FRONT, FRONTED, INTACT, WATCHED, ZONED};
 use crate::pool::claims::Claim;
 use crate::pool::context_pool::{ContextPool, Job};
 use crate::pool::size;
@@ -65,7 +65,8 @@ impl Guard {
         block.mark(ZONED);
         let jobs: Vec<Job> = jobs(block, Job::Fill).map(|(.., job)| job).collect();
         let claim = || Claim::of(vec![block.addr()]);
-        let watched = !jobs.is_empty() && owner.work_through(&jobs, &claim(), FILLED_WITHIN).is_some();
+        let is_filled = || block.has(INTACT) || owner.work_through(&jobs, &claim(), FILLED_WITHIN).is_some();
+        let watched = !jobs.is_empty() && is_filled();
         if watched {
             block.mark(WATCHED);
         }
@@ -75,9 +76,14 @@ impl Guard {
         });
     }
 
+    /// Returns the present bytes of the zones of all other blocks.
+    pub(super) fn zones_without(&self, block: &Block) -> u64 {
+        self.zones().saturating_sub(if block.has(ZONED) { more(block) } else { 0 })
+    }
+
     /// Stops watching a block. May be called while the program's call is being recorded.
     pub(crate) fn unwatch(&self, shim: Option<&Shim>, block: &Block) {
-        if block.unmark(ZONED | WATCHED) & ZONED == 0 {
+        if block.unmark(ZONED | WATCHED | INTACT) & ZONED == 0 {
             return;
         }
         let more = more(block);

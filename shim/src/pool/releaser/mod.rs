@@ -310,9 +310,16 @@ impl Releaser {
 
     /// Ends the quarantine of freed blocks: reads them, and reports what was written to them.
     pub(super) fn leave_quarantine(&self, context_pool: &'static ContextPool, out: Option<Out>) {
+        if let (Some(guard), Some(out)) = (&self.guard, &out) {
+            guard.read_freed(context_pool, &out.blocks, DONE_WITHIN);
+        }
+        self.keep_read(context_pool, out);
+    }
+
+    /// Keeps blocks that have left the quarantine and were read.
+    pub(super) fn keep_read(&self, context_pool: &'static ContextPool, out: Option<Out>) {
         let Some(out) = out else { return };
         if let Some(guard) = &self.guard {
-            guard.read_freed(context_pool, &out.blocks, DONE_WITHIN);
             for block in &out.blocks {
                 gate::record_if_started(|shim| guard.forget_freed(Some(shim), block));
             }
