@@ -5,11 +5,14 @@
 //! thread may do that, also while the process's first thread is in a call. A thread that has released the GIL can
 //! neither prevent it nor learn of it in time, so nothing is read directly.
 //!
-//! Each read costs a system call, so a stack takes two. The first one fetches frames. For the next stack a thread most
-//! likely reads the same frames as for its last ones, so their memory is fetched. The second call fetches the code
-//! objects that these frames run, and what each of them refers to: the same pieces as when it was last seen. Only new
-//! pieces are fetched one by one. Code objects are many, and lie far apart: to fetch those of all last stacks took five
-//! times as long.
+//! Each read costs a system call, so a stack takes one or two. The first one fetches frames. For the next stack a thread
+//! most likely reads the same frames as for its last ones, so their memory is fetched. It also fetches the code objects
+//! of the stack that came after the last one before: programs repeat their steps. If this stack runs other code, a
+//! second call fetches that.
+//!
+//! Of a code object, the same pieces are fetched as when it was last seen, and only new pieces one by one. To remember
+//! what the last eight stacks had read was not enough: a program whose steps have more stacks read most of it piece by
+//! piece.
 
 use crate::process::peek::{read_memory, read_pieces};
 use rustc_hash::FxHashMap;
@@ -28,6 +31,8 @@ const BEHIND: u64 = 256;
 const CLOSE: u64 = 512;
 /// Maximum number of code objects whose pieces are known.
 const MOST_CODES: usize = 4096;
+/// Maximum number of stacks of which the next one is known.
+const MOST_STACKS: usize = 1024;
 /// Lifetime of a piece, in stacks that needed anything new since the last stack that used the piece.
 const KEPT: u8 = 8;
 
@@ -77,34 +82,50 @@ pub(super) struct Recent {
     paths: FxHashMap<u64, Box<[Piece]>>,
     /// The places of this stack.
     places: Vec<Place>,
+    /// A number for the last stack.
+    last: u64,
+    /// The code objects of the stack that came after each.
+    next: FxHashMap<u64, Box<[u64]>>,
+    /// Those after the last stack were fetched.
+    has_next: bool,
 }
 
 impl Recent {
     /// Runs `walk` with the memory of the last stacks' frames. It adds the places of this one.
     pub(super) fn frames<R>(&mut self, walk: impl FnOnce(&mut Memory, &mut Vec<Place>) -> R) -> R {
-        self.places.clear();
-        self.frames.begin();
-        let mut memory = Memory::new(&mut self.frames, 0);
-        let result = walk(&mut memory, &mut self.places);
+        let Self { frames, codes, paths, places, last, next, has_next } = self;
+        places.clear();
+        codes.expect(next.get(last).into_iter().flatten().copied(), paths);
+        *has_next = frames.begin(codes);
+        let mut memory = Memory::new(frames, 0);
+        let result = walk(&mut memory, places);
         let (left, missed) = (memory.left, memory.missed);
-        self.frames.end(left, missed);
+        frames.end(left, missed);
         result
     }
 
     /// Passes each place to `look`, with the memory of its code object, until that returns false.
     pub(super) fn codes(&mut self, mut look: impl FnMut(&mut Memory, Place) -> bool) {
-        let Self { codes, paths, places, .. } = self;
-        codes.gather(places.iter().filter_map(|place| paths.get(&place.code)));
-        let mut first = 0;
-        for &place in places.iter() {
+        let Self { codes, paths, places, last, next, has_next, .. } = self;
+        let its = || places.iter().map(|place| place.code);
+        if !(*has_next && next.get(last).is_some_and(|next| its().eq(next.iter().copied()))) {
+            codes.expect(its(), paths);
+            codes.gather();
+            if next.len() >= MOST_STACKS {
+                next.clear();
+            }
+            next.insert(*last, its().collect());
+        }
+        *last = places.iter().fold(0, |sum: u64, place| {
+            (sum.rotate_left(23) ^ place.code ^ place.at as u64).wrapping_mul(0xff51_afd7_ed55_8ccd)
+        });
+        for (number, &place) in places.iter().enumerate() {
+            let first = codes.firsts[number];
             let mut memory = Memory::new(codes, first);
             let goes_on = look(&mut memory, place);
-            let left = memory.left;
-            first += paths.get(&place.code).map_or(0, |path| path.len());
-            if left {
+            if memory.left {
                 if paths.len() >= MOST_CODES {
                     paths.clear();
-                    first = codes.path.len();
                 }
                 paths.insert(place.code, codes.asked.as_slice().into());
             }
@@ -123,8 +144,10 @@ struct Fetched {
     /// The pieces that are fetched together, in the kernel's form.
     wanted: Vec<libc::iovec>,
     bytes: Vec<u8>,
-    /// Pieces that the last stack used, in its order.
+    /// Pieces that the last stack used, in its order, or that this one is expected to use.
     path: Vec<Piece>,
+    /// The first piece of each code object among these.
+    firsts: Vec<usize>,
     /// Pieces that this stack has used so far.
     asked: Vec<Piece>,
     /// Pieces that the last stacks used.
@@ -167,11 +190,17 @@ impl Fetched {
         Some(from + (at - first) as usize)
     }
 
-    /// Fetches the pieces that the last stacks used.
-    fn begin(&mut self) {
+    /// Fetches the pieces that the last stacks used, and those that `more` expects. Returns true if `more` has these.
+    fn begin(&mut self, more: &mut Self) -> bool {
         let Self { pieces, wanted, bytes, path, recent, .. } = self;
+        let own = wanted.len();
+        wanted.extend_from_slice(&more.wanted);
         bytes.clear();
         let there = read_pieces(wanted, bytes);
+        wanted.truncate(own);
+        let own = pieces.last().map_or(0, |piece| piece.from + piece.len);
+        more.bytes.extend_from_slice(bytes.get(own..).unwrap_or_default());
+        bytes.truncate(own);
         let whole = pieces.partition_point(|piece| piece.from + piece.len <= there);
         if whole < pieces.len() {
             // Pieces behind the first unmapped one were not read.
@@ -181,18 +210,36 @@ impl Fetched {
             path.clear();
             recent.clear();
         }
+        more.is_fetched()
     }
 
-    /// Fetches pieces that are expected to be used in this order.
-    fn gather<'p>(&mut self, paths: impl Iterator<Item = &'p Box<[Piece]>>) {
-        let Self { pieces, wanted, bytes, path, .. } = self;
+    /// Returns true if it has all pieces that were expected.
+    fn is_fetched(&self) -> bool {
+        self.bytes.len() == self.wanted.iter().map(|piece| piece.iov_len).sum::<usize>()
+    }
+
+    /// Fetches the expected pieces.
+    fn gather(&mut self) {
+        read_pieces(&self.wanted, &mut self.bytes);
+        if !self.is_fetched() {
+            self.bytes.clear();
+            self.path.clear();
+        }
+    }
+
+    /// Expects that these code objects are read in this order, by these pieces.
+    fn expect(&mut self, its: impl Iterator<Item = u64>, paths: &FxHashMap<u64, Box<[Piece]>>) {
+        let Self { pieces, wanted, bytes, path, firsts, .. } = self;
         pieces.clear();
         wanted.clear();
         bytes.clear();
         path.clear();
+        firsts.clear();
         let mut from = 0;
-        for its in paths {
-            for piece in its.iter() {
+        for code in its {
+            firsts.push(path.len());
+            let its = paths.get(&code).map_or(&[][..], |its| its);
+            for piece in its {
                 // Most functions of a stack are in the same file as their callers.
                 let callee = path.len().checked_sub(its.len()).map(|at: usize| path[at]);
                 let fetched = callee.filter(|callee| (callee.at, callee.len) == (piece.at, piece.len));
@@ -202,10 +249,6 @@ impl Fetched {
                     from += piece.len;
                 }
             }
-        }
-        if read_pieces(wanted, bytes) < from {
-            bytes.clear();
-            path.clear();
         }
     }
 
@@ -459,6 +502,22 @@ mod tests {
                 assert_eq!(memory.half(one.as_ptr() as u64 + 8), Some(2));
                 assert_eq!(memory.bytes(two.as_ptr() as u64, 9), Some(&two[..]));
                 assert_eq!(memory.missed, round == 0, "something was read once more");
+            });
+        }
+    }
+
+    /// A thread that repeats its steps has the code of its next stack with the frames.
+    #[test]
+    fn the_next_stack_is_expected_to_be_that_of_the_last_time() {
+        let (codes, copies) = ([[1_u64, 2], [3, 4], [5, 6]], Copies::new());
+        for round in 0..12 {
+            copies.with(7, |recent| {
+                let place = |code: &[u64; 2]| Place { code: code.as_ptr() as u64, at: 0, entry: false };
+                recent.frames(|_, places| places.extend(codes[..=round % 3].iter().map(place)));
+                let there = recent.codes.bytes.len();
+                assert_eq!(there, if round < 6 { there } else { (round % 3 + 1) * 16 }, "round {round}");
+                recent.codes(|memory, place| memory.window(place.code, 16).is_some());
+                assert_eq!(recent.codes.bytes.len(), (round % 3 + 1) * 16);
             });
         }
     }
