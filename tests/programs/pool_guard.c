@@ -2,6 +2,8 @@
  * Natively most of them are undefined: they are run under GPUMEM_GUARD. Each says what it did. */
 #include "pool.h"
 
+CUresult cuEventCreate(void **, unsigned), cuEventDestroy_v2(void *), cuEventRecord(void *, Stream);
+
 /* Work on the device that writes words from an address on, and the end of it. */
 static void writes(CUdeviceptr p, uint64_t words) {
     OK(k_fill(&gpu, NULL, p, words, 0x11223344));
@@ -86,6 +88,16 @@ static void behind_idle(void) {
     CUdeviceptr again = get(MIB);
     SAY("the same: %d", (int)(again == p));
     give(again, MIB);
+}
+/* A write behind a block, and then work that writes nothing. */
+static void before_events(void) {
+    CUdeviceptr p = get(MIB);
+    void *event;
+    OK(cuEventCreate(&event, 0));
+    writes(p, (MIB + 16) / 4);
+    for (int i = 0; i < 5000; i++) OK(cuEventRecord(event, NULL));
+    give(p, MIB);
+    OK(cuEventDestroy_v2(event));
 }
 /* The same block twice: the second free is refused. */
 static void twice(void) {
@@ -257,6 +269,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(bug, "graph")) freed_graph(MIB);
         else if (!strcmp(bug, "twice")) twice();
         else if (!strcmp(bug, "again")) again();
+        else if (!strcmp(bug, "events")) before_events();
         else if (!strcmp(bug, "behindidle")) behind_idle();
         else if (!strcmp(bug, "order")) freed_in_order();
         else if (!strcmp(bug, "live")) writes(live = get(MIB), (MIB + 16) / 4);

@@ -1,7 +1,7 @@
 //! The pool's use of its guard. All watched memory is read on a user's request, and with `sync` also when the program
 //! waits for the device. Launches are noted.
 
-use super::block::{Block, State};
+use super::block::{Block, FRONT, State};
 use super::claims::Claim;
 use super::context_pool::{Begun, ContextPool, For};
 use super::guard::{Guard, LaunchKind};
@@ -13,6 +13,7 @@ use crate::gate;
 use crate::process::clock;
 use crate::progress::activity;
 use crate::shim::Shim;
+use crate::stranded;
 use gpumem_abi::types::Stream;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -167,12 +168,21 @@ pub(crate) fn at_wait() {
     }
 }
 
+/// Returns true if a word is an address in a block, or in front of the part of a block that is the program's.
+fn is_in_block(releaser: &Releaser, word: u64) -> bool {
+    let blocks = releaser.blocks();
+    stranded::may_matter(word) && (blocks.around(word).is_some() || blocks.around(word.saturating_add(FRONT)).is_some())
+}
+
 /// Notes a launch that may write. `words`: arguments of the launch that may be addresses.
 #[cold]
 pub(crate) fn note_launch(call: &Call, stream: Stream, what: LaunchKind, words: &[u64]) {
-    if let Some((_, guard)) = with_guard(call.vendor) {
-        gate::note(|shim| guard.launched(shim, call, stream, what, words));
+    let Some((releaser, guard)) = with_guard(call.vendor) else { return };
+    // Work without code writes to its arguments alone. So a recorded event, for example, is not noted.
+    if matches!(what, LaunchKind::Other) && !words.iter().any(|&word| is_in_block(releaser, word)) {
+        return;
     }
+    gate::note(|shim| guard.launched(shim, call, stream, what, words));
 }
 
 /// Notes that a graph is about to run. `refers` returns true if the graph refers to one of the given ranges, which are

@@ -50,6 +50,22 @@ fn writes_behind_a_block_are_found_at_its_free() {
     }
 }
 
+/// The last launches are kept. Work that no block is an argument of cannot have made a write, and takes no place of theirs.
+#[test]
+fn the_writer_is_named_after_much_work_that_writes_nothing() {
+    let ran = with(&["events"], &[ON]);
+    found(&ran, "written-outside", &["16 bytes written behind a block of 1.0 MiB"], "before_events pool_guard.c");
+    let named = |ran: &Ran, words: &str| {
+        let writers = events(ran, "possible-writer");
+        let first = writers.first().unwrap_or_else(|| panic!("nobody: {}", ran.err));
+        assert!(first["text"].as_str().unwrap().ends_with(words) && first["b"] == 1, "{writers:?}");
+    };
+    named(&ran, "gpumem_fill");
+    for (bug, setting) in [("copy", ON), ("fill", ON)] {
+        named(&with(&[bug], &[setting]), "a copy, fill or other work");
+    }
+}
+
 /// By whom it was written, how it was freed, and among how many blocks, is all the same.
 #[test]
 fn whoever_writes_behind_a_block_is_found() {

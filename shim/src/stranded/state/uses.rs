@@ -99,6 +99,10 @@ impl Uses {
     /// Marks the blocks that these words are addresses in.
     pub(crate) fn mark(&self, words: &[u64]) {
         let Ok(mut blocks) = self.blocks.try_lock() else { return };
+        // With a guard all arguments are examined, and mostly no block is watched here.
+        if blocks.is_empty() {
+            return;
+        }
         let now_ns = clock::precise_ns();
         for &word in words.iter().filter(|&&word| may_matter(word)) {
             let behind = blocks.partition_point(|block| block.range.start <= word);
