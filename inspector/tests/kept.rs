@@ -52,6 +52,25 @@ fn what_the_driver_keeps_is_explained() {
     }
 }
 
+/// The device is asked only at calls of the program. What others used then is known, and what this process holds now.
+#[test]
+fn used_bytes_follow_what_the_process_gives_back() {
+    let (dir, dead) = (dir(), gone());
+    let device = |pool_mib: u64| {
+        let mut ledger = begin(dead);
+        let context = ContextSlot { used_bytes: 200 * MIB, used_ns: 5, vendor: 1, ..Default::default() };
+        let (not_ours, live_bytes, idle_bytes) = (120 * MIB + 1, 32 * MIB, 8 * MIB);
+        ledger.slots([ContextSlot { not_ours, live_bytes, idle_bytes, pool_bytes: pool_mib * MIB, ..context }]);
+        ledger.slots([AllocSlot { bytes: 32 * MIB, kind: AllocKind::Device as u8, context: 1, ..Default::default() }]);
+        dir.put(dead, ledger);
+        let device = dir.json(&["stats"])["devices"][0].clone();
+        (device["used_bytes"].clone(), device["unexplained_bytes"].clone())
+    };
+    assert_eq!(device(0), (json!(160 * MIB), json!(120 * MIB)));
+    // What the driver keeps of freed stream-ordered memory is known as of the look alone.
+    assert_eq!(device(60), (json!(200 * MIB), json!((200 - 60 - 32 - 8) * MIB)));
+}
+
 #[test]
 fn more_alive_than_the_pool_had_is_no_idle_memory() {
     let dir = dir();

@@ -296,7 +296,7 @@ fn sample(shim: &'static Shim, (rss, rss_anon): (u64, u64)) {
         rss,
         rss_anon,
         own: own::bytes(),
-        device_used: records::contexts::device_used(shim),
+        device_used: records::driver_memory::device_used(shim),
         device_idle: idle(shim),
         ..Default::default()
     };

@@ -140,7 +140,7 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
         // The driver's present answer goes into the dump, because it cannot be asked later.
         let of_slot = |device: &&devices::Device| device.device == slot.device && device.used_source == "driver";
         if let Some(device) = devices.iter().find(of_slot) {
-            (slot.used_bytes, slot.used_ns) = (device.used_bytes, ledger.status.now_ns);
+            (slot.used_bytes, slot.used_ns, slot.not_ours) = (device.used_bytes, ledger.status.now_ns, 0);
         }
         (usize::from(context) - 1, slot)
     }));

@@ -22,11 +22,14 @@ pub(crate) struct Device {
     /// The device uses the machine's memory. Used and free bytes are those of all programs, on the GPU or not.
     pub integrated: bool,
     pub total_bytes: u64,
-    /// Bytes in use by all processes at the last look; 0 if unknown.
+    /// Bytes in use by all processes at the last look, with what this process took and gave back since; 0 if unknown.
     pub used_bytes: u64,
     pub used_age_ns: u64,
     /// Source of the used bytes: `driver` (NVML, now) or `ledger` (the shim, earlier).
     pub used_source: &'static str,
+    /// What this process took and gave back since the last look is in the used bytes.
+    #[serde(skip)]
+    pub used_has_changes: bool,
     /// Bytes in use by all processes just after the first context was made.
     pub baseline_bytes: u64,
     /// Recorded live allocations of this process in device memory.
@@ -77,6 +80,10 @@ struct Looks {
     /// made at one moment, the first found less in use.
     first: Option<(u64, u64)>,
     used_ns: u64,
+    /// The context with the newest look.
+    looked: ContextSlot,
+    /// Bytes that the process holds on the device, as the contexts count them.
+    held: u64,
     /// Time and result of the newest look at the pool and at graph memory.
     pool: (u64, u64),
     graph_memory: (u64, u64),
@@ -140,6 +147,7 @@ impl Device {
             used_bytes: 0,
             used_age_ns: 0,
             used_source: "ledger",
+            used_has_changes: false,
             baseline_bytes: 0,
             tracked_bytes: 0,
             managed_bytes: 0,
@@ -166,6 +174,7 @@ impl Device {
         self.peak_bytes = self.peak_bytes.saturating_add(context.peak_bytes);
         if context.gone_ns == 0 {
             self.idle_bytes = self.idle_bytes.saturating_add(context.idle_bytes);
+            looks.held = looks.held.wrapping_add(context.held_bytes());
             self.taken_bytes = self.taken_bytes.saturating_add(context.taken_bytes());
             for &what in Taken::ALL {
                 let sum = looks.taken.entry(what).or_default();
@@ -180,7 +189,7 @@ impl Device {
             self.local = Some(local).filter(|local| local.bytes > most).or(self.local.take());
         }
         if context.used_ns >= looks.used_ns && context.used_bytes > 0 {
-            (self.used_bytes, looks.used_ns) = (context.used_bytes, context.used_ns);
+            (looks.looked, looks.used_ns) = (*context, context.used_ns);
         }
         // Both numbers belong to the device. Contexts on it repeat them, so they are not added up. A context without a
         // look has 0.
@@ -219,6 +228,7 @@ impl Device {
     fn finish(mut self, looks: &Looks, ledger: &Ledger, books: &Books, alone: bool) -> Self {
         self.pool_idle_bytes = looks.pool.1.saturating_sub(looks.async_bytes);
         self.graph_memory_bytes = looks.graph_memory.1;
+        (self.used_bytes, self.used_has_changes) = looks.looked.used_now(looks.held);
         self.used_age_ns = if looks.used_ns == 0 { 0 } else { ledger.age(looks.used_ns) };
         if ledger.status.is_parked() {
             return self.of_parked(books);

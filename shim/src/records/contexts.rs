@@ -150,6 +150,7 @@ fn gone_context(shim: &Shim) -> Option<u32> {
     for unsealed in [
         offset_of!(ContextSlot, used_bytes),
         offset_of!(ContextSlot, used_ns),
+        offset_of!(ContextSlot, not_ours),
         offset_of!(ContextSlot, peak_bytes),
         offset_of!(ContextSlot, idle_peak_bytes),
         offset_of!(ContextSlot, limit_bytes),
@@ -351,15 +352,12 @@ pub(crate) fn devices(shim: &Shim, vendor: Vendor) -> Vec<Device> {
     devices
 }
 
-/// Returns device-wide used bytes as of the last looks, summed over devices.
-pub(crate) fn device_used(shim: &Shim) -> u64 {
-    let slots = shim.registry.contexts.map.iter().filter_map(|entry| u32::from(entry.context).checked_sub(1));
-    let mut by_device = std::collections::BTreeMap::new();
-    for slot in slots.filter_map(|slot| shim.ledger.contexts.read(slot)) {
-        let used = by_device.entry(slot.device).or_insert((0, 0));
-        *used = (*used).max((slot.used_ns, slot.used_bytes));
+/// Sets the bytes that others used at the look of that time, unless there was another look meanwhile.
+pub(crate) fn set_not_ours(shim: &Shim, context: ContextRef, not_ours: u64, look_ns: u64) {
+    set(shim, context, offset_of!(ContextSlot, not_ours), not_ours);
+    if field(shim, context, offset_of!(ContextSlot, used_ns)).is_some_and(|now| now.load(Relaxed) != look_ns) {
+        set(shim, context, offset_of!(ContextSlot, not_ours), 0);
     }
-    by_device.values().map(|(_, used)| used).sum()
 }
 
 #[cold]
@@ -368,4 +366,5 @@ fn device_said(shim: &Shim, context: ContextRef, free: u64, total: u64, now: u64
     shim.registry.contexts.looked_in.store(context, Relaxed);
     set(shim, context, offset_of!(ContextSlot, used_bytes), total.saturating_sub(free));
     set(shim, context, offset_of!(ContextSlot, used_ns), now);
+    set(shim, context, offset_of!(ContextSlot, not_ours), 0);
 }

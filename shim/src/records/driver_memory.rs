@@ -13,6 +13,7 @@ use crate::shim::Shim;
 use gpumem_abi::types::Opaque;
 use gpumem_wire::kinds::{EventKind, Taken, Vendor};
 use gpumem_wire::layout::{ContextRef, ContextSlot, EventSlot, StrRef};
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -55,11 +56,27 @@ pub(crate) fn look_on(shim: &'static Shim, vendor: Vendor, device: u32) -> Optio
 
 /// Returns what the process is known to hold of a device: live and idle memory, and what the driver was seen to take.
 fn held(shim: &Shim, vendor: Vendor, device: u32) -> u64 {
-    let of = |context| {
-        let slot = contexts::slot(shim, context).unwrap_or_default();
-        [slot.live_bytes, slot.idle_bytes, slot.taken_bytes()].into_iter().fold(0, u64::wrapping_add)
-    };
+    let of = |context| contexts::slot(shim, context).unwrap_or_default().held_bytes();
     contexts::on(shim, vendor, device as i32).into_iter().map(of).fold(0, u64::wrapping_add)
+}
+
+/// Returns the device-wide used bytes, summed over devices. For each look since the last call it works out how much was
+/// not this process's: called once a second, after the pool has told its idle bytes.
+pub(crate) fn device_used(shim: &Shim) -> u64 {
+    let mut by_device = BTreeMap::new();
+    for &vendor in Vendor::ALL {
+        for (_, known) in contexts::all(shim, vendor) {
+            let Some(mut slot) = contexts::slot(shim, known.context) else { continue };
+            let held = held(shim, vendor, slot.device);
+            if slot.not_ours == 0 && slot.used_ns != 0 {
+                slot.not_ours = slot.used_bytes.saturating_sub(held) + 1;
+                contexts::set_not_ours(shim, known.context, slot.not_ours, slot.used_ns);
+            }
+            let used = by_device.entry((vendor as u8, slot.device)).or_insert((0, 0));
+            *used = (*used).max((slot.used_ns, slot.used_now(held).0));
+        }
+    }
+    by_device.values().map(|(_, used)| used).sum()
 }
 
 /// Attributes the drop of free memory since before the call to the driver; returns the bytes. `of`: the context that it

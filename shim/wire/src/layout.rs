@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -577,6 +577,22 @@ impl ContextSlot {
         self.taken.into_iter().fold(0, u64::saturating_add)
     }
 
+    /// Returns what the process is known to hold of the device: live and idle memory, and what the driver was seen to
+    /// take. The driver's pool of stream-ordered memory is not in it.
+    pub fn held_bytes(&self) -> u64 {
+        self.live_bytes.wrapping_add(self.idle_bytes).wrapping_add(self.taken_bytes())
+    }
+
+    /// Returns the device-wide used bytes: those of the last look, with what this process, which now holds `held` bytes
+    /// on the device, took and gave back since. False if the changes since then are not known.
+    pub fn used_now(&self, held: u64) -> (u64, bool) {
+        // What the driver's pool keeps of freed memory is known as of the look alone.
+        match self.not_ours.checked_sub(1).filter(|_| self.pool_bytes == 0) {
+            Some(others) => (others.saturating_add(held), true),
+            None => (self.used_bytes, false),
+        }
+    }
+
     /// Returns the pool's state there; `None` for a number that this version does not know.
     pub fn pool_state(&self) -> Option<PoolState> {
         PoolState::from_u8(self.pool_state as u8)
@@ -585,7 +601,7 @@ impl ContextSlot {
 
 slot! {
     /// A context. Kept after it is gone, since records refer to it.
-    ContextSlot, 256 {
+    ContextSlot, 264 {
         check: u32,
         name: StrRef,
         handle: u64,
@@ -638,6 +654,9 @@ slot! {
         /// Call site that made it; 0: it is a device's primary context, or was there before gpumem.
         stack: StackRef,
         _pad2: u32,
+        /// Of the bytes used at that look those that this process did not hold, plus one. 0: the control thread has not
+        /// worked them out yet.
+        not_ours: u64,
     }
 }
 const _: () = assert!(Taken::COUNT == 7);

@@ -28,11 +28,11 @@ COMPARED = tuple(s for s in SCALARS[:16] if s not in ("instantiate_ns", "node_se
 PER_KIND, PER_SHARD = 32, 288
 TABLES_AT, TABLE_BYTES, TABLES = 392, 40, 24
 PIECES_LEN_AT, PIECES_AT, PIECE_BYTES = 172, 4096, 16
-VERSION = 13
+VERSION = 14
 STATES = {1: "recording", 2: "stopped", 3: "exited"}
 MODES = {1: "active", 2: "record-only"}
 INTERCEPTION = {1: "none", 2: "partial", 3: "complete"}
-STRINGS, EXECS, CONTEXTS, COUNTERS, EXEC_BYTES, CONTEXT_BYTES = 4, 7, 8, 11, 256, 256
+STRINGS, EXECS, CONTEXTS, COUNTERS, EXEC_BYTES, CONTEXT_BYTES = 4, 7, 8, 11, 256, 264
 # The state of an exec, and what pins it.
 EXEC_STATES = {0: "native", 1: "resident", 2: "folded", 3: "gone"}
 PINNED = ("none", "off", "record-only", "interception", "device-launch", "memory-nodes", "event-nodes", "conditional",

@@ -57,6 +57,26 @@ fn stats_say_what_is_idle_and_trim_gives_it_back() {
     ran.ledger().sound().complete().balanced();
 }
 
+/// The shim asks the driver how much is used only at calls of the program. Idle blocks go back without any.
+#[test]
+fn what_goes_back_while_the_program_is_idle_is_no_longer_used() {
+    let running = idle(&[]);
+    let pid = running.pid().to_string();
+    settled(&running, 7);
+    let device = || running.gpumem(&["stats", &pid])["devices"][0].clone();
+    let before = device();
+    running.gpumem(&["trim", &pid]);
+    settled(&running, 0);
+    let after = device();
+    let [before_used, after_used] = [&before, &after].map(|device| device["used_bytes"].as_u64().unwrap());
+    assert_eq!(before_used - after_used, 28 * MIB, "{before:#}\n{after:#}");
+    assert_eq!(after["unexplained_bytes"], before["unexplained_bytes"], "{before:#}\n{after:#}");
+    wait_for("a sample", || {
+        running.ledger().snapshot.samples.last().is_some_and(|sample| sample.device_used == after_used)
+    });
+    running.finish().ok();
+}
+
 #[test]
 fn nothing_is_pressed_where_nothing_is_stranded() {
     let running = idle(&[]);

@@ -80,6 +80,9 @@ fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     }
     let remark = match (device.used_age_ns, device.others_bytes) {
         (_, Some(others)) => format!("{} by others", units::bytes(others)),
+        (age, None) if age > 1_500_000_000 && device.used_has_changes => {
+            format!("measured {} ago; changes since then are this process's alone", units::span(age))
+        }
         (age, None) if age > 1_500_000_000 => format!("{} ago", units::span(age)),
         _ => String::new(),
     };
