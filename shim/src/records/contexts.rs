@@ -7,7 +7,7 @@ use crate::records::registry::contexts::Known;
 use crate::shim::Shim;
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{EventKind, Taken, Vendor};
+use gpumem_wire::kinds::{EventKind, PoolState, Taken, Vendor};
 use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -352,12 +352,30 @@ pub(crate) fn devices(shim: &Shim, vendor: Vendor) -> Vec<Device> {
     devices
 }
 
-/// Sets the bytes that others used at the look of that time, unless there was another look meanwhile.
-pub(crate) fn set_not_ours(shim: &Shim, context: ContextRef, not_ours: u64, look_ns: u64) {
+/// Returns what the process is known to hold of a device.
+pub(crate) fn held(shim: &Shim, vendor: Vendor, device: Device) -> u64 {
+    let of = |context| slot(shim, context).unwrap_or_default().held_bytes();
+    on(shim, vendor, device).into_iter().map(of).fold(0, u64::wrapping_add)
+}
+
+/// Notes what the process held when so many bytes of the device were used; returns the note.
+pub(crate) fn note_held(shim: &Shim, context: ContextRef, used: u64, held: u64) -> u64 {
+    let not_ours = used.saturating_sub(held) + 1;
     set(shim, context, offset_of!(ContextSlot, not_ours), not_ours);
+    not_ours
+}
+
+/// Removes that note if there was another look since the one of this time.
+pub(crate) fn forget_note_if_asked_since(shim: &Shim, context: ContextRef, look_ns: u64) {
     if field(shim, context, offset_of!(ContextSlot, used_ns)).is_some_and(|now| now.load(Relaxed) != look_ns) {
         set(shim, context, offset_of!(ContextSlot, not_ours), 0);
     }
+}
+
+/// Uses the pool's own query of a device as a look. The pool has just told its idle bytes.
+pub(crate) fn pool_asked(shim: &Shim, vendor: Vendor, context: ContextRef, device: Device, free: u64, total: u64) {
+    device_said(shim, context, free, total, clock::now_ns());
+    note_held(shim, context, total.saturating_sub(free), held(shim, vendor, device));
 }
 
 #[cold]
@@ -367,4 +385,10 @@ fn device_said(shim: &Shim, context: ContextRef, free: u64, total: u64, now: u64
     set(shim, context, offset_of!(ContextSlot, used_bytes), total.saturating_sub(free));
     set(shim, context, offset_of!(ContextSlot, used_ns), now);
     set(shim, context, offset_of!(ContextSlot, not_ours), 0);
+    let Some(slot) = slot(shim, context) else { return };
+    // The pool tells its idle bytes once a second. Without a pool the process holds what is live.
+    let no_pool = !shim.settings.pool || !matches!(slot.pool_state(), Some(PoolState::On | PoolState::Unused));
+    if let Some(vendor) = Vendor::from_u8(slot.vendor).filter(|_| no_pool) {
+        note_held(shim, context, slot.used_bytes, held(shim, vendor, slot.device as Device));
+    }
 }

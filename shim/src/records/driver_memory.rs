@@ -42,7 +42,7 @@ pub(crate) fn look(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     let context = contexts::current(shim, vendor);
     let device = contexts::slot(shim, context)?.device;
     let (free, _) = backend::of(vendor).memory_info()?;
-    Some(Look { context, free, held: held(shim, vendor, device) })
+    Some(Look { context, free, held: contexts::held(shim, vendor, device as i32) })
 }
 
 /// As [`look`], if this thread's context is on that device. It is called before another context is made. An unknown
@@ -54,12 +54,6 @@ pub(crate) fn look_on(shim: &'static Shim, vendor: Vendor, device: u32) -> Optio
     (there == device).then_some(look)
 }
 
-/// Returns what the process is known to hold of a device: live and idle memory, and what the driver was seen to take.
-fn held(shim: &Shim, vendor: Vendor, device: u32) -> u64 {
-    let of = |context| contexts::slot(shim, context).unwrap_or_default().held_bytes();
-    contexts::on(shim, vendor, device as i32).into_iter().map(of).fold(0, u64::wrapping_add)
-}
-
 /// Returns the device-wide used bytes, summed over devices. For each look since the last call it works out how much was
 /// not this process's: called once a second, after the pool has told its idle bytes.
 pub(crate) fn device_used(shim: &Shim) -> u64 {
@@ -67,10 +61,10 @@ pub(crate) fn device_used(shim: &Shim) -> u64 {
     for &vendor in Vendor::ALL {
         for (_, known) in contexts::all(shim, vendor) {
             let Some(mut slot) = contexts::slot(shim, known.context) else { continue };
-            let held = held(shim, vendor, slot.device);
+            let held = contexts::held(shim, vendor, known.device);
             if slot.not_ours == 0 && slot.used_ns != 0 {
-                slot.not_ours = slot.used_bytes.saturating_sub(held) + 1;
-                contexts::set_not_ours(shim, known.context, slot.not_ours, slot.used_ns);
+                slot.not_ours = contexts::note_held(shim, known.context, slot.used_bytes, held);
+                contexts::forget_note_if_asked_since(shim, known.context, slot.used_ns);
             }
             let used = by_device.entry((vendor as u8, slot.device)).or_insert((0, 0));
             *used = (*used).max((slot.used_ns, slot.used_now(held).0));

@@ -21,7 +21,7 @@ use super::switch::Switch;
 use crate::process::{cancel, clock};
 use crate::progress::{activity, queries};
 use crate::shim::Shim;
-use crate::{backend, gate};
+use crate::{backend, gate, records};
 use frees::{Waited, release_streams_are_used};
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
@@ -115,7 +115,7 @@ impl Releaser {
             if self.switch.is_closed() {
                 self.end_quarantine(context_pool);
             }
-            let all_goes = self.switch.is_closed() || self.is_low(context_pool);
+            let all_goes = self.switch.is_closed() || self.is_low(shim, context_pool);
             let over = if all_goes { context_pool.idle() } else { self.idle.over_most(context_pool) };
             let due = self.decay.due(context_pool, now).max(over);
             if due > 0 {
@@ -126,12 +126,16 @@ impl Releaser {
     }
 
     /// Returns true if the device has little memory left for other processes, and the shim chooses the bound.
-    fn is_low(&self, context_pool: &ContextPool) -> bool {
+    fn is_low(&self, shim: &Shim, context_pool: &'static ContextPool) -> bool {
         if !self.idle.chooses_bound() || context_pool.idle() == 0 {
             return false;
         }
         let info = context_pool.within(|| backend::of(context_pool.vendor).memory_info());
-        info.is_some_and(|(free, total)| free < total / LOW)
+        let Some((free, total)) = info else { return false };
+        self.idle.tell(shim, context_pool);
+        let (context, device) = (context_pool.record(), context_pool.device);
+        records::contexts::pool_asked(shim, context_pool.vendor, context, device, free, total);
+        free < total / LOW
     }
 
     /// Gives back idle blocks of a context that no thread waits for: while the context is idle, or on a release stream
