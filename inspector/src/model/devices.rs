@@ -3,6 +3,7 @@
 use super::account::{Account, How, Share};
 use super::execs::held;
 use super::measured::{AS_MEASURED, MeasuredCard};
+use super::pages::{PAGE, Pages};
 use super::{Ledger, cache};
 use crate::source::nvml::{Books, Count};
 use gpumem_wire::kinds::{AllocKind, Space, Taken, Vendor};
@@ -90,18 +91,12 @@ struct Looks {
     async_bytes: u64,
     /// Recorded bytes by kind.
     kinds: BTreeMap<&'static str, u64>,
-    /// Bytes of allocations that share pages.
-    shared: u64,
-    /// Bytes lost to rounding the last page of every other allocation.
-    rounding: u64,
+    pages: Pages,
     /// Bytes that the driver took, by reason.
     taken: BTreeMap<Taken, u64>,
     /// Live streams.
     streams: u64,
 }
-
-/// The driver gives memory in pages of this size. Smaller requests share one (docs/decisions/drivers.md).
-const PAGE: u64 = 2 << 20;
 
 /// Returns every device that had a context.
 pub(crate) fn of(ledger: &Ledger, books: &Books) -> Vec<Device> {
@@ -218,11 +213,7 @@ impl Device {
         let kind = AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name);
         let sum = looks.kinds.entry(kind).or_default();
         *sum = sum.saturating_add(alloc.bytes);
-        match alloc.bytes < PAGE {
-            _ if alloc.kind == AllocKind::Async as u8 => {}
-            true => looks.shared = looks.shared.saturating_add(alloc.bytes),
-            false => looks.rounding = looks.rounding.saturating_add(alloc.bytes.wrapping_neg() % PAGE),
-        }
+        looks.pages.add(alloc);
     }
 
     fn finish(mut self, looks: &Looks, ledger: &Ledger, books: &Books, alone: bool) -> Self {
@@ -295,7 +286,6 @@ impl Device {
     /// Returns the known parts of this process's memory on the device.
     fn parts(&self, looks: &Looks, known: Option<&MeasuredCard>) -> Vec<Share> {
         let recorded = looks.kinds.iter().map(|(kind, &bytes)| Share::new(kind, bytes, How::Recorded, "recorded"));
-        let rounding = looks.rounding.saturating_add(looks.shared.wrapping_neg() % PAGE);
         let pages = "the driver gives pages of 2 MiB";
         let kept = "kept for the next allocations";
         let taken = |what| looks.taken.get(&what).copied().unwrap_or(0);
@@ -318,7 +308,7 @@ impl Device {
                 "the driver keeps it until cudaDeviceGraphMemTrim",
             ),
             Share::new("graph execs", self.graph_bytes, How::Estimated, "estimated"),
-            Share::new("rounding", rounding, How::Estimated, pages),
+            Share::new("rounding", looks.pages.rounding(), How::Estimated, pages),
             local,
             measured("limits of the context", Taken::Limit, "cudaDeviceSetLimit"),
             measured("further contexts", Taken::Context, ""),

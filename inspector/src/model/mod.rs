@@ -14,7 +14,7 @@
 //! * [`pool`]: the pool: idle memory, its work, memory placed elsewhere, stranded memory.
 //! * [`sites`]: call sites, named so that they can be distinguished.
 //! * [`totals`]: sums, and the explained part of host memory. [`devices`]: the same for each device.
-//! * [`measured`]: what the driver takes for itself on some cards.
+//! * [`measured`]: what the driver takes for itself on some cards. [`pages`]: what it takes beyond what was asked for.
 //! * [`overview`]: all of these together, for every view.
 //! * [`growth`]: samples over time.
 //! * [`changes`]: two snapshots compared.
@@ -55,6 +55,7 @@ mod live;
 pub(crate) mod marks;
 mod measured;
 pub(crate) mod overview;
+mod pages;
 pub(crate) mod parts;
 pub(crate) mod pool;
 pub(crate) mod recording;

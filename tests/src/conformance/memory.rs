@@ -11,6 +11,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("memory.too_big", too_big),
     Check::measured("memory.granularity", granularity),
     Check::measured("memory.small_ones_share", small_ones_share),
+    Check::measured("memory.pairs_share", pairs_share),
     Check::measured("memory.fresh_is_zeroed", fresh_is_zeroed),
     Check::documented("memory.alloc_zero_bytes", alloc_zero_bytes),
     Check::documented("memory.null_out_parameter", null_out_parameter),
@@ -100,6 +101,21 @@ fn small_ones_share(t: &mut Checker) -> Done {
         t.yes("they do not overlap", addresses.windows(2).all(|w| w[0] + 4096 <= w[1]));
     }
     t.yes(&format!("64 x 4 KiB take at most 2 MiB (took {took:?})"), took.iter().any(|&took| took <= 2 * MIB));
+    Ok(())
+}
+
+/// Two requests share 2 MiB if they fit into it together. Of eight requests one right reading of several is enough.
+fn pairs_share(t: &mut Checker) -> Done {
+    for (pair, takes) in [([MIB; 2], 2), ([MIB + 1; 2], 4), ([MIB * 3 / 2, MIB / 2], 2)] {
+        let mut took = Vec::new();
+        for _ in 0..5 {
+            let before = free_bytes()?;
+            let _pairs: Vec<Mem> = [pair; 4].as_flattened().iter().map(|&n| Mem::new(n)).collect::<Result<_, _>>()?;
+            took.push(before.saturating_sub(free_bytes()?));
+        }
+        let right = took.contains(&(4 * takes * MIB));
+        t.yes(&format!("4 x {pair:?} bytes take 4 x {takes} MiB (took {took:?})"), right);
+    }
     Ok(())
 }
 
