@@ -9,8 +9,7 @@ use common::*;
 use gpumem_inspector::{Code, check_list};
 use gpumem_wire::kinds::{AllocKind, ExecState, Pinned, PoolState, SharedKind};
 use gpumem_wire::layout::{
-    ALLOC_LEFT, AllocSlot, ExecSlot, HEADER_BYTES, MAX_PIECES, MAX_TABLES, SharedSlot, StackSlot, TableKind, VERSION,
-    exec_state,
+    AllocSlot, ExecSlot, HEADER_BYTES, MAX_PIECES, MAX_TABLES, SharedSlot, StackSlot, TableKind, VERSION, exec_state,
 };
 use gpumem_wire::{counters, settings};
 use serde_json::Value;
@@ -353,8 +352,8 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         growth::report_parts(&mut ledger);
         ledger.stack(3, StackSlot { execs: 1, ..Default::default() }, &[APP + 0x501]);
         ledger.slots([AllocSlot { kind: AllocKind::VmmPhysical as u8, stack: 3, serial: 99, ..Default::default() }]);
-        let (kind, flags) = (AllocKind::GraphNode as u8, ALLOC_LEFT);
-        ledger.slots([AllocSlot { kind, flags, stack: 3, serial: 98, ..Default::default() }]);
+        let kind = AllocKind::GraphLeft as u8;
+        ledger.slots([AllocSlot { kind, stack: 3, serial: 98, ..Default::default() }]);
         let state = exec_state(ExecState::Folded, Pinned::None);
         ledger.slots([ExecSlot { stack: 4, serial: 1, host_bytes: MIB, state, ..Default::default() }]);
         let path = dir.path().join("leaking");

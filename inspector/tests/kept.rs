@@ -25,18 +25,19 @@ fn what_the_driver_keeps_is_explained() {
     ledger.slots([context(256, 24, 20), context(160, 32, 30), context(0, 0, 40)]);
     let of_pool =
         |mib: u64, context| AllocSlot { bytes: mib * MIB, kind: AllocKind::Async as u8, context, ..Default::default() };
-    ledger.slots([of_pool(40, 2), of_pool(20, 3)]);
+    let left = AllocSlot { kind: AllocKind::GraphLeft as u8, ..of_pool(8, 2) };
+    ledger.slots([of_pool(40, 2), of_pool(20, 3), left]);
     dir.put(dead, ledger);
     let report = dir.json(&["stats"]);
     let (plain, device) = (&report["devices"][0], &report["devices"][1]);
     assert_eq!((&plain["pool_idle_bytes"], &plain["graph_memory_bytes"]), (&json!(0), &json!(0)));
-    assert_eq!((&device["pool_idle_bytes"], &device["graph_memory_bytes"]), (&json!(100 * MIB), &json!(32 * MIB)));
-    assert_eq!(device["tracked_bytes"], 60 * MIB);
+    assert_eq!((&device["pool_idle_bytes"], &device["graph_memory_bytes"]), (&json!(100 * MIB), &json!(24 * MIB)));
+    assert_eq!(device["tracked_bytes"], 68 * MIB);
     assert_eq!(device["unexplained_bytes"], (500 - 60 - 100 - 32) * MIB);
     let text = squeeze(&dir.ok(&["stats", "--all"]));
     for line in [
         "\n~100.0 MiB idle in the driver's stream-ordered pool ",
-        "\n~32.0 MiB memory nodes of graphs ",
+        "\n~24.0 MiB memory nodes of graphs beyond graph-left: ",
         "\n308.0 MiB not explained ",
     ] {
         assert_eq!(text.matches(line).count(), 1, "{line}: only where there is some\n{text}");
@@ -45,7 +46,7 @@ fn what_the_driver_keeps_is_explained() {
     let metrics = dir.ok(&["export", "--format", "prometheus", &pid]);
     let of_device = format!("gpumem_device_unexplained_bytes{{pid=\"{pid}\",process=\"demo-server\",device=\"1\"");
     assert!(!metrics.contains(&of_device), "seen long ago: {metrics}");
-    for (name, mib) in [("pool_idle", 100), ("graph_memory", 32)] {
+    for (name, mib) in [("pool_idle", 100), ("graph_memory", 24)] {
         let start = format!("gpumem_device_{name}_bytes{{pid=\"{pid}\",process=\"demo-server\",device=\"1\",uuid=");
         let line = metrics.lines().find(|line| line.starts_with(&start));
         assert!(line.is_some_and(|line| line.ends_with(&format!(" {}", mib * MIB))), "{start}\n{metrics}");

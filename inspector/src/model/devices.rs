@@ -45,7 +45,8 @@ pub(crate) struct Device {
     /// Bytes that the driver keeps for the default stream-ordered pool, beyond live stream-ordered allocations, at the
     /// last look; 0 if unknown or unused.
     pub pool_idle_bytes: u64,
-    /// Bytes that the driver keeps for the memory nodes of graphs, at the last look; 0 if unknown or unused.
+    /// Bytes that the driver keeps for the memory nodes of graphs, beyond memory that graphs left, at the last look; 0 if
+    /// unknown or unused.
     pub graph_memory_bytes: u64,
     /// Bytes that the driver took for itself: the fall of free memory around calls that load code, make a stream,
     /// launch a kernel for the first time, set a limit, or make another context.
@@ -89,6 +90,8 @@ struct Looks {
     pool: (u64, u64),
     graph_memory: (u64, u64),
     async_bytes: u64,
+    /// Bytes of memory that graphs left.
+    left_bytes: u64,
     /// Recorded bytes by kind.
     kinds: BTreeMap<&'static str, u64>,
     pages: Pages,
@@ -197,8 +200,15 @@ impl Device {
 
     fn add_alloc(&mut self, alloc: &AllocSlot, looks: &mut Looks) {
         let space = alloc.space();
-        if alloc.kind == AllocKind::Async as u8 && space == Space::Device {
-            looks.async_bytes = looks.async_bytes.saturating_add(alloc.bytes);
+        // The driver takes their pages for many at a time, and has a number for those.
+        let of_driver = match AllocKind::from_u8(alloc.kind) {
+            Some(AllocKind::Async) if space == Space::Device => Some(&mut looks.async_bytes),
+            Some(AllocKind::GraphLeft) => Some(&mut looks.left_bytes),
+            _ => None,
+        };
+        let has_pages = of_driver.is_none();
+        if let Some(sum) = of_driver {
+            *sum = sum.saturating_add(alloc.bytes);
         }
         let sum = match space {
             _ if alloc.flags & ALLOC_SPILLED != 0 => &mut self.spilled_bytes,
@@ -218,7 +228,7 @@ impl Device {
 
     fn finish(mut self, looks: &Looks, ledger: &Ledger, books: &Books, alone: bool) -> Self {
         self.pool_idle_bytes = looks.pool.1.saturating_sub(looks.async_bytes);
-        self.graph_memory_bytes = looks.graph_memory.1;
+        self.graph_memory_bytes = looks.graph_memory.1.saturating_sub(looks.left_bytes);
         (self.used_bytes, self.used_has_changes) = looks.looked.used_now(looks.held);
         self.used_age_ns = if looks.used_ns == 0 { 0 } else { ledger.age(looks.used_ns) };
         if ledger.status.is_parked() {
@@ -289,6 +299,10 @@ impl Device {
         let pages = "the driver gives pages of 2 MiB";
         let kept = "kept for the next allocations";
         let taken = |what| looks.taken.get(&what).copied().unwrap_or(0);
+        let kept_for_graphs = match looks.left_bytes {
+            0 => "the driver keeps it until cudaDeviceGraphMemTrim",
+            _ => "beyond graph-left: the driver takes 32 MiB at a time",
+        };
         let measured = |name, what, remark| Share::new(name, taken(what), How::Measured, remark);
         let (local, code_of_launches) = self.local_memory(taken(Taken::Local), known);
         let (streams, of_ended) = of_streams(looks.streams, taken(Taken::Stream), known);
@@ -301,12 +315,7 @@ impl Device {
                 How::Estimated,
                 "cudaMallocAsync reuses it",
             ),
-            Share::new(
-                "memory nodes of graphs",
-                self.graph_memory_bytes,
-                How::Estimated,
-                "the driver keeps it until cudaDeviceGraphMemTrim",
-            ),
+            Share::new("memory nodes of graphs", self.graph_memory_bytes, How::Estimated, kept_for_graphs),
             Share::new("graph execs", self.graph_bytes, How::Estimated, "estimated"),
             Share::new("rounding", looks.pages.rounding(), How::Estimated, pages),
             local,

@@ -181,13 +181,12 @@ impl Ledger {
 
     /// Returns the flags of an allocation, in words.
     pub(crate) fn flags(alloc: &AllocSlot) -> Vec<&'static str> {
-        use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE, ALLOC_LEFT, ALLOC_POOLED, ALLOC_SPILLED};
+        use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE, ALLOC_POOLED, ALLOC_SPILLED};
         let names = [
             (ALLOC_EXPORTED, "exported"),
             (ALLOC_IN_CAPTURE, "in-capture"),
             (ALLOC_SPILLED, "spilled"),
             (ALLOC_POOLED, "pooled"),
-            (ALLOC_LEFT, "left-by-graph"),
         ];
         names.iter().filter(|(bit, _)| alloc.flags & bit != 0).map(|&(_, name)| name).collect()
     }

@@ -2,7 +2,8 @@
 
 use super::Ledger;
 use super::sites::Sites;
-use gpumem_wire::layout::{ALLOC_LEFT, AllocSlot};
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::AllocSlot;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -14,9 +15,25 @@ pub(crate) struct LeftByGraphs {
     pub live: u64,
 }
 
+/// True for memory that a graph left.
+pub(crate) fn is_left(alloc: &AllocSlot) -> bool {
+    alloc.kind == AllocKind::GraphLeft as u8
+}
+
+/// Returns the bytes that the driver holds for the memory nodes of all graphs, at the last look.
+pub(crate) fn held_by_driver(ledger: &Ledger) -> u64 {
+    // Contexts on a device repeat its number. One without a look has 0.
+    let mut newest: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+    for context in ledger.snapshot.contexts.values().filter(|context| context.graph_bytes > 0) {
+        let known = newest.entry((context.vendor, context.device)).or_default();
+        *known = (*known).max((context.used_ns, context.graph_bytes));
+    }
+    newest.values().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+}
+
 /// Returns the memory left, by call site, largest first.
 pub(crate) fn by_graphs(ledger: &Ledger) -> Vec<LeftByGraphs> {
-    let left = || ledger.snapshot.allocs.iter().filter(|alloc: &&AllocSlot| alloc.flags & ALLOC_LEFT != 0);
+    let left = || ledger.snapshot.allocs.iter().filter(|alloc| is_left(alloc));
     if left().next().is_none() {
         return Vec::new();
     }

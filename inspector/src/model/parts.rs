@@ -89,7 +89,7 @@ fn has_addresses(alloc: &AllocSlot) -> bool {
     let kind = AllocKind::from_u8(alloc.kind);
     kind.is_some_and(|kind| match kind {
         Device | Pitch | Async | HostPinned | HostRegistered | Managed => true,
-        VmmMapping | IpcImport | ExternalMapping | GraphNode => true,
+        VmmMapping | IpcImport | ExternalMapping | GraphNode | GraphLeft => true,
         VmmPhysical | VmmReservation | VmmImport | Array | MipmappedArray | ExternalMemory | Multicast => false,
         Reported | Code | Event => false,
     })

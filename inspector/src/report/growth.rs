@@ -4,6 +4,7 @@ use super::cure::{self, Cure};
 use crate::model::Ledger;
 use crate::model::balance::Balance;
 use crate::model::history::Samples;
+use crate::model::left;
 use crate::model::suspects::{Suspect, Suspects};
 use crate::model::verdict::{ENOUGH, Verdict};
 use crate::text::{self, clean, file_name, units};
@@ -112,6 +113,9 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
     let grows = matches!(suspect.verdict, Verdict::GrowsSteadily);
     let of_site = || cure::of_site(ledger, suspect.stack);
     match suspect.kind {
+        GrowthKind::Site if grows && is_left_by_graphs(ledger, suspect) => Some(Cure::Start(
+            "capture its cudaFreeAsync too, so that the graph frees it; or cudaFree it once the graph is done".into(),
+        )),
         GrowthKind::Site if grows => {
             Some(of_site().unwrap_or_else(|| Cure::Paste(format!("gpumem allocs {pid} --by stack --sort growth"))))
         }
@@ -136,6 +140,11 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
         GrowthKind::Contexts if grows => Some(Cure::Start("destroy each by cuCtxDestroy once it is done".into())),
         _ => None,
     }
+}
+
+/// True if destroyed graphs left memory that this call site captured.
+fn is_left_by_graphs(ledger: &Ledger, suspect: &Suspect) -> bool {
+    ledger.snapshot.allocs.iter().any(|alloc| alloc.stack == suspect.stack && left::is_left(alloc))
 }
 
 /// Returns a caveat that a reader needs before trusting a call site's name.

@@ -1,6 +1,7 @@
 //! Memory that no other list has, one line for each group: shared between processes, or left behind by graphs.
 
-use crate::model::left::LeftByGraphs;
+use crate::model::Ledger;
+use crate::model::left::{LeftByGraphs, held_by_driver};
 use crate::model::shared::{Exported, Imported, Shared};
 use crate::text::{clean, count, units};
 use crate::view::table::{DIM, WARN, paint};
@@ -67,8 +68,8 @@ pub(crate) fn print(out: &mut dyn Write, shared: &Shared, all: bool) -> std::io:
     Ok(())
 }
 
-/// Prints the memory that destroyed graphs left behind.
-pub(crate) fn print_left(out: &mut dyn Write, left: &[LeftByGraphs]) -> std::io::Result<()> {
+/// Prints the memory that destroyed graphs left behind, and what the driver holds for it.
+pub(crate) fn print_left(out: &mut dyn Write, left: &[LeftByGraphs], ledger: &Ledger) -> std::io::Result<()> {
     if !left.is_empty() {
         writeln!(out)?;
     }
@@ -88,8 +89,16 @@ pub(crate) fn print_left(out: &mut dyn Write, left: &[LeftByGraphs]) -> std::io:
         let which = if *live == 1 { "a graph whose exec is gone" } else { "graphs whose execs are gone" };
         writeln!(out, "{} {size} allocated by {which}, at {}", paint(WARN, "left:"), clean(site))?;
     }
-    match left.len().saturating_sub(LINES) as u64 {
-        0 => Ok(()),
-        more => writeln!(out, "{} … {} more", paint(DIM, "left:"), units::number(more)),
+    let more = left.len().saturating_sub(LINES) as u64;
+    if more > 0 {
+        writeln!(out, "{} … {} more", paint(DIM, "left:"), units::number(more))?;
+    }
+    let all = left.iter().map(|row| row.bytes).fold(0, u64::saturating_add);
+    match held_by_driver(ledger) {
+        held if left.is_empty() || held <= all => Ok(()),
+        held => {
+            let held = units::bytes(held);
+            writeln!(out, "{} the driver holds {held} for graphs: it takes 32 MiB at a time", paint(DIM, "left:"))
+        }
     }
 }

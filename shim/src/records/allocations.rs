@@ -4,7 +4,7 @@ use super::{contexts, grouped};
 use crate::backend::memory::UNIT;
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
-use crate::process::clock;
+use crate::process::{clock, threads};
 use crate::records::registry::allocations::Entry;
 use crate::records::registry::live::Class;
 use crate::records::registry::sites::Made;
@@ -46,7 +46,7 @@ impl Request {
             Array | MipmappedArray => Class::Array,
             IpcImport => Class::Import,
             ExternalMemory => Class::External,
-            GraphNode => Class::Node,
+            GraphNode | GraphLeft => Class::Node,
             Code => Class::Module,
             Event => Class::Event,
             Reported => Class::Reported(0),
@@ -250,7 +250,7 @@ fn trace_end(shim: &Shim, entry: Entry) {
 
 /// Ends an allocation's records.
 pub(crate) fn ended(shim: &Shim, entry: Entry) {
-    if trace::on() && entry.kind == AllocKind::VmmPhysical {
+    if trace::on() && matches!(entry.kind, AllocKind::VmmPhysical | AllocKind::GraphLeft) {
         trace_end(shim, entry);
     }
     shim.ledger.allocs.clear_if_any(entry.slot);
@@ -300,6 +300,30 @@ pub(super) fn mark(shim: &Shim, slot: u32, addr: u64, flag: u8) {
     {
         shim.ledger.allocs.write(slot, AllocSlot { flags: of.flags | flag, ..of });
     }
+}
+
+/// Turns the record of a graph's node into one of the memory that a launch left: it is device memory from now on, like
+/// any other.
+pub(super) fn leave(shim: &Shim, entry: Entry) -> Entry {
+    let left = Entry { kind: AllocKind::GraphLeft, space: Space::Device, ..entry };
+    let Entry { slot, context, bytes, .. } = left;
+    shim.count(entry.tally().frees(), 1);
+    shim.count(entry.tally().free_bytes(), bytes);
+    shim.count(left.tally().allocs(), 1);
+    shim.count(left.tally().alloc_bytes(), bytes);
+    contexts::add_live(shim, context, bytes);
+    grouped::took(shim, context, bytes);
+    if slot != NO_SLOT
+        && let Some(of) = shim.ledger.allocs.read(slot)
+    {
+        let location = Location::usual(left.kind).word();
+        shim.ledger.allocs.write(slot, AllocSlot { kind: left.kind as u8, location, ..of });
+        shim.ledger.allocated_at(threads::shard(), of.stack, bytes);
+        if trace::on() {
+            trace(shim, Action::Alloc, left.tally(), of.addr, bytes, of.stream, of.stack);
+        }
+    }
+    left
 }
 
 /// Changes a node's graph to another handle of the program.

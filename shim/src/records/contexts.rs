@@ -259,6 +259,15 @@ pub(crate) fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, b
     look_again(shim, vendor, context, time_ns);
 }
 
+/// Adds device bytes that the driver took earlier. [`charge`] is for those that it has just taken.
+pub(crate) fn add_live(shim: &Shim, context: ContextRef, bytes: u64) {
+    let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) else { return };
+    let now = live.fetch_add(bytes, Relaxed).wrapping_add(bytes);
+    if let Some(peak) = field(shim, context, offset_of!(ContextSlot, peak_bytes)) {
+        peak.fetch_max(now, Relaxed);
+    }
+}
+
 /// Subtracts freed device bytes from a context.
 pub(crate) fn discharge(shim: &Shim, context: ContextRef, bytes: u64) {
     if let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) {

@@ -12,7 +12,8 @@ use crate::records::registry::allocations::Entry;
 use crate::records::registry::graph_memory::{Inner, Nodes};
 use crate::records::registry::live::Class;
 use crate::shim::Shim;
-use gpumem_wire::layout::{ALLOC_LEFT, AllocSlot, ContextRef};
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::{AllocSlot, ContextRef};
 use gpumem_wire::location::Location;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
@@ -148,8 +149,10 @@ fn leave(shim: &Shim, mut inner: MutexGuard<'_, Inner>, nodes: Nodes, is_held: i
     let (held, gone): (Vec<_>, Vec<_>) = asked.into_iter().partition(|&(addr, _)| is_held(addr));
     let Some(mut inner) = self::inner(shim) else { return };
     gone.into_iter().for_each(|node| end_node(shim, &mut inner, node));
-    held.iter().for_each(|(addr, entry)| allocations::mark(shim, entry.slot, *addr, ALLOC_LEFT));
-    inner.left.extend(held);
+    inner.left.extend(held.into_iter().map(|(addr, entry)| match entry.kind {
+        AllocKind::GraphLeft => (addr, entry),
+        _ => (addr, allocations::leave(shim, entry)),
+    }));
 }
 
 /// Ends everything that belongs to a context.

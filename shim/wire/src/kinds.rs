@@ -83,6 +83,9 @@ names! {
         Code = 24, "code";
         /// `cuEventCreate`, once a process has many at a time.
         Event = 25, "event";
+        /// Memory that a launch took for a node of a graph, once graph and exec are gone. Nothing but a free of its
+        /// address, or the end of the context, gives it back.
+        GraphLeft = 26, "graph-left";
     }
 }
 

@@ -328,9 +328,6 @@ pub const ALLOC_IN_CAPTURE: u8 = 2;
 pub const ALLOC_SPILLED: u8 = 4;
 /// [`AllocSlot::flags`]: a block of the pool.
 pub const ALLOC_POOLED: u8 = 8;
-/// [`AllocSlot::flags`]: a graph's launch allocated it, and the graph and its exec are gone. Nothing but a free of its
-/// address, or the end of the context, gives it back.
-pub const ALLOC_LEFT: u8 = 16;
 
 slot! {
     /// An allocation that other processes may have open, or one of another process that is open here. All of it is sealed.

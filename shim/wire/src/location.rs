@@ -78,7 +78,7 @@ impl Location {
     pub const fn usual(kind: AllocKind) -> Self {
         use AllocKind::*;
         match kind {
-            Device | Pitch | Async | VmmPhysical | Array | MipmappedArray => Self::OwnDevice,
+            Device | Pitch | Async | VmmPhysical | Array | MipmappedArray | GraphLeft => Self::OwnDevice,
             HostPinned | HostRegistered => Self::Host,
             AllocKind::Managed => Self::Managed,
             VmmMapping | VmmReservation | IpcImport | ExternalMemory | ExternalMapping | VmmImport | Multicast

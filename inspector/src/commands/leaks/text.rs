@@ -50,7 +50,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
     }
     lines::more(out, report.suspects_total - report.suspects.len())?;
     summed(out, &report.summed)?;
-    shared::print_left(out, &report.left_by_graphs)?;
+    shared::print_left(out, &report.left_by_graphs, ledger)?;
     shared::print(out, &report.sharing, all)
 }
 

@@ -10,7 +10,6 @@ use super::several;
 use crate::args::Target;
 use crate::context::Context;
 use crate::failure::Result;
-use crate::model::Head;
 use crate::model::devices::Device;
 use crate::model::growth::{self, Growth};
 use crate::model::left::{self, LeftByGraphs};
@@ -18,6 +17,7 @@ use crate::model::overview::Overview;
 use crate::model::shared::Shared;
 use crate::model::taken::{self, TakenBy};
 use crate::model::totals::{self, Host};
+use crate::model::{Head, Ledger};
 use crate::report;
 use crate::report::growth::rate;
 use crate::report::lines::{self, line, nonzero};
@@ -107,8 +107,8 @@ impl Args {
         context.print(&report, |out, report| {
             lines::head(out, &report.process, &ledger)?;
             match self.all {
-                true => whole::print(out, report)?,
-                false => print_short(out, report)?,
+                true => whole::print(out, report, &ledger)?,
+                false => print_short(out, report, &ledger)?,
             }
             if self.samples { whole::print_samples(out, report) } else { Ok(()) }
         })
@@ -129,13 +129,13 @@ const GROWING: [(&str, &str); 6] = [
 ];
 
 /// Prints the part below the head.
-fn print_short(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+fn print_short(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
     match report.overview.devices.as_slice() {
         [] => writeln!(out, "\nno context on a device so far")?,
         [device] => devices::print_device(out, device)?,
         devices => print_devices(out, devices)?,
     }
-    report::shared::print_left(out, &report.left_by_graphs)?;
+    report::shared::print_left(out, &report.left_by_graphs, ledger)?;
     report::shared::print(out, &report.sharing, false)?;
     print_host(out, &report.host)?;
     writeln!(out)?;

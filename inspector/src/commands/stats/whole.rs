@@ -1,6 +1,7 @@
 //! Everything that `stats` knows.
 
 use super::{Report, devices};
+use crate::model::Ledger;
 use crate::model::growth::{COLUMNS, Growth};
 use crate::model::taken::TakenBy;
 use crate::model::totals::{Host, KindTotal};
@@ -13,11 +14,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 /// Prints the part below the head.
-pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
     print_kinds(out, &report.overview.kinds)?;
     devices::print(out, report)?;
     print_taken(out, &report.driver_took)?;
-    report::shared::print_left(out, &report.left_by_graphs)?;
+    report::shared::print_left(out, &report.left_by_graphs, ledger)?;
     report::shared::print(out, &report.sharing, true)?;
     print_host(out, &report.host)?;
     report::pool::print_part(out, &report.overview.pool)?;
