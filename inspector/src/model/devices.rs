@@ -206,7 +206,6 @@ impl Device {
             Some(AllocKind::GraphLeft) => Some(&mut looks.left_bytes),
             _ => None,
         };
-        let has_pages = of_driver.is_none();
         if let Some(sum) = of_driver {
             *sum = sum.saturating_add(alloc.bytes);
         }

@@ -24,8 +24,8 @@ impl Pages {
     /// Adds an allocation in device memory.
     pub(super) fn add(&mut self, alloc: &AllocSlot) {
         let (sum, bytes) = match AllocKind::from_u8(alloc.kind) {
-            // Lies in the driver's own pool.
-            Some(AllocKind::Async) => return,
+            // Lies in pages that the driver takes for many, and has a number for.
+            Some(AllocKind::Async | AllocKind::GraphLeft) => return,
             _ if alloc.bytes >= PAGE => (&mut self.in_last, alloc.bytes.wrapping_neg() % PAGE),
             Some(AllocKind::Device | AllocKind::Pitch) => {
                 self.shared.insert(alloc.addr / PAGE);
