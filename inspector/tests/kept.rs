@@ -68,7 +68,7 @@ fn used_bytes_follow_what_the_process_gives_back() {
         (device["used_bytes"].clone(), device["unexplained_bytes"].clone())
     };
     assert_eq!(device(0), (json!(160 * MIB), json!(120 * MIB)));
-    // What the driver keeps of freed stream-ordered memory is known as of the look alone.
+    // The bytes of freed stream-ordered memory that the driver keeps are as old as the look.
     assert_eq!(device(60), (json!(200 * MIB), json!((200 - 60 - 32 - 8) * MIB)));
 }
 

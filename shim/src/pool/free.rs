@@ -160,7 +160,7 @@ impl FreeParts<'_> {
         let by_guard = releaser.guard().map(|guard| guard.quarantine(idle.contexts().all().len(), block));
         let quarantine = rules.quarantine(by_guard);
         // If our fill may still be running, the real free waits for it.
-        if !self.change(call, block, context_pool, quarantine) {
+        if !self.fill_freed(call, block, context_pool, quarantine) {
             return self.give_up(block, real);
         }
         match quarantine {
@@ -185,9 +185,9 @@ impl FreeParts<'_> {
     }
 
     /// Fills a block that no work uses, if freed blocks are filled. Returns false if the block is not known to be filled.
-    /// `quarantine`: bytes that are kept from use. The blocks for which there is no more room leave now, so that the
-    /// guard reads them in the same work.
-    fn change(
+    /// `quarantine`: most bytes that are kept from use. Blocks that no longer fit leave now, and the guard reads them in
+    /// the same work for the device.
+    fn fill_freed(
         self,
         call: &Call,
         block: &'static Block,

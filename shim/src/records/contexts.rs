@@ -367,7 +367,7 @@ pub(crate) fn held(shim: &Shim, vendor: Vendor, device: Device) -> u64 {
     on(shim, vendor, device).into_iter().map(of).fold(0, u64::wrapping_add)
 }
 
-/// Notes what the process held when so many bytes of the device were used; returns the note.
+/// Notes how many of the device's `used` bytes the process did not hold, plus one. Returns the note.
 pub(crate) fn note_held(shim: &Shim, context: ContextRef, used: u64, held: u64) -> u64 {
     let not_ours = used.saturating_sub(held) + 1;
     set(shim, context, offset_of!(ContextSlot, not_ours), not_ours);

@@ -279,7 +279,7 @@ names! {
 }
 
 names! {
-    /// Location of the process's device memory, for [`crate::layout::Header::parking`].
+    /// Says if the process's device memory is on the device or on the host, for [`crate::layout::Header::parking`].
     Parking {
         /// On the device.
         Running = 0, "running";
@@ -301,7 +301,7 @@ names! {
 }
 
 names! {
-    /// Share of the process's calls that reach the shim.
+    /// Says how many of the process's calls reach the shim.
     Interception {
         /// No GPU call seen yet.
         None = 1, "none";

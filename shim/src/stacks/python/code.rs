@@ -1,5 +1,6 @@
 //! Reads code objects.
 
+use super::known::mix;
 use super::lines;
 use super::memory::Memory;
 use super::versions::*;
@@ -28,13 +29,6 @@ const PRINTED: usize = 256;
 /// Longest text, in characters, and longest line table that are read.
 const MOST_CHARACTERS: u64 = 2048;
 const MOST_BYTES: u64 = 48 << 10;
-
-const FACTOR: u64 = 0xff51_afd7_ed55_8ccd;
-
-#[inline(always)]
-fn mix(sum: u64, word: u64) -> u64 {
-    (sum.rotate_left(23) ^ word).wrapping_mul(FACTOR)
-}
 
 /// Reads the object at an address; returns true if it is a code object.
 #[inline(always)]

@@ -16,6 +16,12 @@ const PLACES: usize = 4096;
 /// Entries of a set.
 const WAYS: usize = 4;
 
+/// Mixes one more word into the number of a place or of a stack.
+#[inline(always)]
+pub(super) fn mix(sum: u64, word: u64) -> u64 {
+    (sum.rotate_left(23) ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd)
+}
+
 /// The entries; allocated for the first one.
 pub(super) struct SeenCode(OnceBox<Box<[AtomicU64]>>);
 

@@ -14,6 +14,7 @@
 //! what the last eight stacks had read was not enough: a program whose steps have more stacks read most of it piece by
 //! piece.
 
+use super::known::mix;
 use crate::process::peek::{read_memory, read_pieces};
 use rustc_hash::FxHashMap;
 use std::mem::MaybeUninit;
@@ -73,7 +74,7 @@ pub(super) struct Place {
     pub entry: bool,
 }
 
-/// What a thread's last stacks read.
+/// Memory that a thread's last stacks read, and the stack to expect next.
 #[derive(Default)]
 pub(super) struct Recent {
     frames: Fetched,
@@ -116,9 +117,7 @@ impl Recent {
             }
             next.insert(*last, its().collect());
         }
-        *last = places.iter().fold(0, |sum: u64, place| {
-            (sum.rotate_left(23) ^ place.code ^ place.at as u64).wrapping_mul(0xff51_afd7_ed55_8ccd)
-        });
+        *last = places.iter().fold(0, |sum, place| mix(sum, place.code ^ place.at as u64));
         for (number, &place) in places.iter().enumerate() {
             let first = codes.firsts[number];
             let mut memory = Memory::new(codes, first);
@@ -461,8 +460,8 @@ mod tests {
         copies.with(tid, |recent| recent.frames(|memory, _| read(memory)))
     }
 
-    /// What a place's code object leads to is fetched as it was read last, also if it is in the stack twice. Other
-    /// contents are read again.
+    /// The pieces of a place's code object that were read last are fetched together, also if the code object is in the
+    /// stack twice. Other pieces are read one by one.
     #[test]
     fn what_was_read_of_a_code_object_is_there_at_the_next_stack() {
         let (codes, mut text) = ([[1_u64, 2], [3, 4], [5, 6]], [7_u64, 8]);

@@ -1,7 +1,7 @@
 //! Walks from a thread's state outwards, frame by frame.
 
 use super::code::{self, Code, Types};
-use super::known::SeenCode;
+use super::known::{SeenCode, mix};
 use super::memory::{self, Memory, Place, Recent};
 use super::versions::*;
 use gpumem_wire::layout::PythonFrame;
@@ -97,7 +97,7 @@ impl Interpreter {
             let Some(word) = self.word(memory, place, known, name) else { return false };
             frames[walk.len] = word;
             walk.len += 1;
-            walk.hash = (walk.hash.rotate_left(23) ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+            walk.hash = mix(walk.hash, word);
             true
         });
         walk.cut = has_more && walk.len == frames.len();
