@@ -1,5 +1,5 @@
-/* A server that never frees what it remembers of a request: weights at the start, a cache that has sixteen buffers after a
- * second, scratch that is freed, and one block more for each request.
+/* A server that never frees what it remembers of a request: weights at the start, a cache that has sixteen buffers after
+ * sixteen requests, scratch that is freed, and one block more for each request.
  *
  *     leak [blocks | graphs]...        serves until stdin ends; keeps a block of each request, or a graph, or both (blocks)
  *     leak device                      names the GPU, or says why there is none and ends with 1
@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
     weights = load_weights();
     for (long request = 0;; request++) {
         Pointer p = scratch();
-        if (cached < CACHE && request >= cached * cached) cache[cached++] = fill_cache();
+        if (cached < CACHE) cache[cached++] = fill_cache();
         if (graphs) OK(cuGraphLaunch(remember_graph(s, p), s));
         if (blocks) remember();
         OK(cuStreamSynchronize(s));

@@ -127,10 +127,11 @@ impl Stage {
         self.folder.join("leak")
     }
 
-    /// Compiles the server under a temporary name first: another demo may be running.
+    /// Compiles the server. Source and program are written under temporary names first: another demo may be running.
     fn compile(&self) -> Result<(), String> {
         let (source, new) = (self.folder.join("leak.c"), self.folder.join(format!("leak.{}", std::process::id())));
-        std::fs::write(&source, SOURCE).map_err(|error| format!("{}: {error}", source.display()))?;
+        let written = std::fs::write(&new, SOURCE).and_then(|()| std::fs::rename(&new, &source));
+        written.map_err(|error| format!("{}: {error}", source.display()))?;
         let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         let mut compile = Command::new(&cc);
         compile.args(["-std=gnu11", "-O1", "-g", "-fno-omit-frame-pointer", "leak.c", "-ldl", "-o"]).arg(&new);

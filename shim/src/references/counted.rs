@@ -117,7 +117,7 @@ impl<'a> Counted<'a> {
     }
 
     /// True if a word stands as it does in a record of the driver: the record of its own block, or of the block that
-    /// ends where this one begins.
+    /// ends where this one begins, which may be one that is not looked for.
     fn is_drivers(
         &self,
         index: usize,
@@ -128,7 +128,10 @@ impl<'a> Counted<'a> {
     ) -> bool {
         let fits = |of: Of<'_>| self.patterns.iter().any(|patterns| fit(patterns, near, of));
         let ends = self.targets.ends_at(index, near.window[AROUND]);
-        fits(self.of(index, near.at, known)) || ends.is_some_and(|ends| fits(self.of(ends, near.at, of_before)))
+        fits(self.of(index, near.at, known))
+            || ends.is_some_and(|ends| fits(self.of(ends, near.at, of_before)))
+            || near.window[AROUND] == self.targets.all()[index].base
+                && self.patterns.iter().any(|patterns| patterns.end_another(near))
     }
 }
 

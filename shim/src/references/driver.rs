@@ -107,6 +107,18 @@ impl Pattern {
             && (of.is_linked(near) || self.worth(is_so, |_| false) >= WORTH)
     }
 
+    /// True if a word is certainly the end of a block in the driver's record of that block, which need not be known: the
+    /// record has the block's address as well.
+    fn ends_another(&self, near: &Near) -> bool {
+        let end = near.window[AROUND];
+        let ends_at = |place: usize| {
+            let base = near.window[place];
+            base < end && self.fits_surely(near, Of { base, bytes: end - base, at: near.at, known: &[] })
+        };
+        self.near[AROUND] == Some(Token::End)
+            && self.near.iter().position(|&token| token == Some(Token::Inside(0))).is_some_and(ends_at)
+    }
+
     fn text(&self) -> String {
         let mut text = String::new();
         for (at, token) in self.near.iter().enumerate() {
@@ -210,9 +222,11 @@ impl Patterns {
         self.all.len()
     }
 
-    /// True if a pattern is about a word with this meaning. Most words fit none and need no second look.
+    /// True if a pattern is about a word with this meaning, or about an end and another block may end where this one
+    /// begins. Most words fit none and need no second look.
     pub(super) fn may_fit(&self, word: u64, of: Of<'_>) -> bool {
-        self.all.iter().any(|pattern| pattern.near[AROUND].is_some_and(|center| of.is(center, word)))
+        let may = |center| of.is(center, word) || center == Token::End && word == of.base;
+        self.all.iter().any(|pattern| pattern.near[AROUND].is_some_and(may))
     }
 
     /// True if the words around a word that refers to this block, or to its end, fit a pattern.
@@ -223,6 +237,12 @@ impl Patterns {
     /// True if that is certain. `of.known`: certain words.
     pub(super) fn fit_surely(&self, near: &Near, of: Of<'_>) -> bool {
         self.all.iter().any(|pattern| pattern.fits_surely(near, of))
+    }
+
+    /// True if a word is certainly the end in the driver's record of a block that nobody looks for: one that the pool
+    /// keeps idle, one of the shim, or a module's.
+    pub(super) fn end_another(&self, near: &Near) -> bool {
+        self.all.iter().any(|pattern| pattern.ends_another(near))
     }
 
     /// Describes what was learned, for the user: of each block its bytes, its explained words and all of its words; of
@@ -291,6 +311,22 @@ mod tests {
         assert!(fit(&patterns, &base.window, of));
         // The record of another size belongs to another block, which was freed, and whose address was given out again.
         assert!(!fit(&patterns, &base.window, (of.0, of.1 + 4096)));
+    }
+
+    /// Where a block begins, another may end that the search does not know.
+    #[test]
+    fn the_end_of_an_unknown_block_is_the_drivers() {
+        let [_, end] = <[Near; 2]>::try_from(record(0x7f12_3400_0000, 1 << 20, 0x5577_1110).words).unwrap();
+        let begins_there = Of { base: 0x7f12_3410_0000, bytes: 4096, at: end.at, known: &[] };
+        let patterns = learned();
+        assert!(patterns.may_fit(end.window[AROUND], begins_there) && !patterns.fit(&end.window, begins_there));
+        assert!(patterns.end_another(&end));
+        // A size that does not fit, and a word in a piece of memory behind the record.
+        for (place, word) in [(AROUND - 2, 4096), (AROUND - 1, 0x31)] {
+            let mut other = end.clone();
+            other.window[place] = word;
+            assert!(!patterns.end_another(&other), "{place}");
+        }
     }
 
     #[test]
