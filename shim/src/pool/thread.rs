@@ -149,7 +149,7 @@ impl ThreadCache {
 
     /// Returns true if some live bytes are not in the context's total yet.
     pub(crate) fn keeps_bytes(&self) -> bool {
-        self.unreported.load(Relaxed) != 0
+        self.unreported.load(Acquire) != 0
     }
 
     /// Returns the pool of the context whose blocks are in the cache.
@@ -189,9 +189,11 @@ impl Taken<'_> {
         if now { unreported } else { 0 }
     }
 
-    /// Returns the live bytes that are not in the context's total yet.
-    pub(crate) fn unreported(&self) -> i64 {
-        self.report(0, 0)
+    /// Lets `add` add the live bytes that are not in the context's total yet. A thread that finds none left out finds
+    /// them in the total: the process may end at any moment.
+    pub(crate) fn report_all(&self, add: impl FnOnce(i64)) {
+        add(self.cache.unreported.load(Relaxed));
+        self.cache.unreported.store(0, Release);
     }
 
     #[inline]
@@ -341,6 +343,19 @@ mod tests {
         let block: &'static Block = Box::leak(Box::default());
         block.set_bytes(bytes);
         block
+    }
+
+    /// A process that ends just now leaves a ledger whose total has them.
+    #[test]
+    fn live_bytes_are_in_the_total_before_the_cache_has_none() {
+        let cache = ThreadCache::default();
+        assert_eq!(cache.enter().unwrap().report(6000, 1 << 20), 0);
+        let mut total = 0;
+        cache.take().unwrap().report_all(|bytes| {
+            assert!(cache.keeps_bytes(), "whoever adds them up now would miss them");
+            total += bytes;
+        });
+        assert_eq!((total, cache.keeps_bytes()), (6000, false));
     }
 
     #[test]

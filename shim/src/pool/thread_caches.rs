@@ -2,16 +2,20 @@
 //! too much.
 
 use super::block::Block;
-use super::block_records;
 use super::context_pool::ContextPool;
 use super::lock;
 use super::thread::{LOOKS, Taken, ThreadCache};
-use crate::gate;
-use crate::process::clock;
+use crate::process::{cancel, clock};
 use crate::shim::Shim;
+use crate::{gate, records};
 use gpumem_abi::types::Device;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::time::Duration;
+
+/// How long to wait for a cache that another thread is in, and the time between two attempts.
+const PATIENCE: Duration = Duration::from_millis(50);
+const NAP: Duration = Duration::from_micros(50);
 
 #[derive(Default)]
 pub(super) struct ThreadCaches {
@@ -67,14 +71,17 @@ impl ThreadCaches {
         lock(&self.all).iter().filter(is_there).map(|cache| cache.bytes()).sum()
     }
 
-    /// Adds to the contexts' totals the live bytes that threads have left out of them.
+    /// Adds to the contexts' totals the live bytes that threads have left out of them. Makes no call of the driver.
     pub(super) fn report_all(&self, shim: &'static Shim) {
-        for cache in self.all().into_iter().filter(|cache| cache.keeps_bytes()) {
-            let Some(taken) = cache.take() else { continue };
-            let (context_pool, unreported) = (taken.context_pool(), taken.unreported());
-            drop(taken);
-            if let Some(context_pool) = context_pool {
-                block_records::add_live(shim, context_pool, unreported);
+        for cache in self.all() {
+            let mut taken = None;
+            // Another thread that empties the cache is out of it soon.
+            cancel::poll(PATIENCE, NAP, || {
+                taken = if cache.keeps_bytes() { cache.take() } else { None };
+                taken.is_some() || !cache.keeps_bytes()
+            });
+            if let Some(taken) = taken {
+                report(shim, &taken);
             }
         }
     }
@@ -133,8 +140,10 @@ impl ThreadCaches {
                 continue;
             };
             if cache.is_of(context_pool) {
-                let unreported = taken.unreported();
-                gate::record_if_started(|shim| block_records::add_live(shim, context_pool, unreported));
+                taken.report_all(|bytes| {
+                    let add = |shim| records::contexts::add_live(shim, context_pool.record(), bytes);
+                    gate::record_if_started(add);
+                });
                 blocks.extend(taken.rebind(None));
             }
         }
@@ -142,14 +151,20 @@ impl ThreadCaches {
     }
 }
 
+/// Adds to the context's total the live bytes that a cache has left out of it.
+fn report(shim: &Shim, taken: &Taken<'_>) {
+    let Some(context_pool) = taken.context_pool() else { return };
+    taken.report_all(|bytes| records::contexts::add_live(shim, context_pool.record(), bytes));
+}
+
 /// Binds a thread's cache to another context. Its blocks go where all threads find them.
 #[cold]
 pub(super) fn rebind(shim: &'static Shim, taken: &mut Taken<'_>, context_pool: Option<&'static ContextPool>) {
-    let (before, unreported, now) = (taken.context_pool(), taken.unreported(), clock::now_ns());
+    let (before, now) = (taken.context_pool(), clock::now_ns());
+    report(shim, taken);
     let _transit = before.filter(|_| taken.bytes() != 0).map(|before| before.in_transit.blocks.begin());
     let blocks = taken.rebind(context_pool);
     let Some(before) = before else { return };
-    block_records::add_live(shim, before, unreported);
     if !before.is_gone() {
         blocks.into_iter().for_each(|block| before.keep(block, now));
     }

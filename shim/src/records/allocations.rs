@@ -311,7 +311,7 @@ pub(super) fn leave(shim: &Shim, entry: Entry) -> Entry {
     shim.count(entry.tally().free_bytes(), bytes);
     shim.count(left.tally().allocs(), 1);
     shim.count(left.tally().alloc_bytes(), bytes);
-    contexts::add_live(shim, context, bytes);
+    contexts::add_live(shim, context, bytes as i64);
     grouped::took(shim, context, bytes);
     if slot != NO_SLOT
         && let Some(of) = shim.ledger.allocs.read(slot)

@@ -259,11 +259,12 @@ pub(crate) fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, b
     look_again(shim, vendor, context, time_ns);
 }
 
-/// Adds device bytes that the driver took earlier. [`charge`] is for those that it has just taken.
-pub(crate) fn add_live(shim: &Shim, context: ContextRef, bytes: u64) {
-    let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) else { return };
-    let now = live.fetch_add(bytes, Relaxed).wrapping_add(bytes);
-    if let Some(peak) = field(shim, context, offset_of!(ContextSlot, peak_bytes)) {
+/// Adds to a context device bytes that the driver took earlier, or subtracts them, without a call of the driver.
+/// [`charge`] is for bytes that the driver has just taken.
+pub(crate) fn add_live(shim: &Shim, context: ContextRef, bytes: i64) {
+    let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)).filter(|_| bytes != 0) else { return };
+    let now = live.fetch_add(bytes as u64, Relaxed).wrapping_add_signed(bytes);
+    if let Some(peak) = field(shim, context, offset_of!(ContextSlot, peak_bytes)).filter(|_| bytes > 0) {
         peak.fetch_max(now, Relaxed);
     }
 }

@@ -128,9 +128,8 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
     let slot = records::contexts::slot(shim, context)?;
     let device = slot.device as i32;
     let pool = pool::of(vendor);
-    // Adds the live bytes that threads have left out of the totals. The records may then ask the device, so this is
-    // done for CUDA alone: HIP must not be asked now.
-    if let Some(pool) = pool.filter(|_| vendor == Vendor::Cuda) {
+    // Adds the live bytes that threads have left out of the totals.
+    if let Some(pool) = pool {
         pool.report_all(shim);
     }
     let may_ask = vendor == Vendor::Cuda && shim.registry.streams.capturing() == 0;
