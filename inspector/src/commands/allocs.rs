@@ -24,7 +24,7 @@ use std::io::Write;
 use std::time::Duration;
 
 /// Show live allocations: by call site, stack, kind, size, thread, tag, context or device
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
@@ -77,13 +77,13 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Report<'a, R: 'a> {
+pub(super) struct Report<'a, R: 'a> {
     process: Head,
     /// Type of a row: `site`, `stack`, …, or `allocation`.
-    by: String,
-    rows: Lazy<'a, R>,
+    pub(super) by: String,
+    pub(super) rows: Lazy<'a, R>,
     /// Number of rows, shown or not.
-    rows_total: usize,
+    pub(super) rows_total: usize,
     /// Sum over all rows.
     live: u64,
     bytes: u64,
@@ -95,7 +95,9 @@ struct Report<'a, R: 'a> {
 }
 
 #[derive(Serialize)]
-struct GroupRow {
+pub(super) struct GroupRow {
+    #[serde(skip)]
+    pub(super) of: GroupKey,
     key: String,
     live: u64,
     bytes: u64,
@@ -150,11 +152,21 @@ impl Args {
             let report = alloc_rows(&ledger, &filter, self, limit);
             return context.print(&report, |out, report| print(out, report, &ledger, self, print_allocs));
         }
-        let report = group_rows(&ledger, &filter, self, since.as_ref(), limit)?;
+        let mut groups = allocs::group(&ledger, &filter, self.by, self.freed);
+        if self.sort == Sort::Growth {
+            suspects::add_growth(&ledger, self.by, since.as_ref(), &mut groups)
+                .ok_or_else(|| Failure::usage("--sort growth needs --by site, stack or tag, or --all"))?;
+        }
+        let report = group_rows(&ledger, &filter, self, groups, limit);
         context.print(&report, |out, report| print(out, report, &ledger, self, print_groups))
     }
 
-    fn selection(&self, since: Option<&Moment>) -> Filter {
+    /// Returns the arguments of a plain table of this grouping.
+    pub(super) fn by(by: By) -> Self {
+        Self { by, ..Self::default() }
+    }
+
+    pub(super) fn selection(&self, since: Option<&Moment>) -> Filter {
         Filter {
             kinds: self.kind.clone(),
             all_kinds: self.all_kinds || self.by == By::Kind && !self.all,
@@ -185,18 +197,14 @@ impl<'a, R> Report<'a, R> {
     }
 }
 
-fn group_rows<'a>(
+/// Returns the report of these groups.
+pub(super) fn group_rows<'a>(
     ledger: &'a Ledger,
     filter: &Filter,
     args: &'a Args,
-    since: Option<&Moment>,
+    mut groups: Vec<Group>,
     limit: usize,
-) -> Result<Report<'a, GroupRow>> {
-    let mut groups = allocs::group(ledger, filter, args.by, args.freed);
-    if args.sort == Sort::Growth {
-        suspects::add_growth(ledger, args.by, since, &mut groups)
-            .ok_or_else(|| Failure::usage("--sort growth needs --by site, stack or tag, or --all"))?;
-    }
+) -> Report<'a, GroupRow> {
     allocs::sort(&mut groups, args.sort);
     let mut sums = Group::empty(0);
     groups.iter().for_each(|group| sums.add_group(group));
@@ -213,6 +221,7 @@ fn group_rows<'a>(
         };
         let stack = if args.stacks || args.by == By::Stack { ledger.frames(group.stack) } else { Vec::new() };
         GroupRow {
+            of: group.key.clone(),
             key: group.key.text(ledger, &sites),
             live: group.live,
             bytes: group.bytes,
@@ -230,7 +239,7 @@ fn group_rows<'a>(
             stack,
         }
     };
-    Ok(Report::new(ledger, name_of(args.by), Lazy::of((0..total.min(limit)).collect(), row), total, &sums))
+    Report::new(ledger, name_of(args.by), Lazy::of((0..total.min(limit)).collect(), row), total, &sums)
 }
 
 fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: usize) -> Report<'a, AllocRow> {
@@ -268,8 +277,26 @@ fn print<R>(
     args: &Args,
     rows: PrintRows<R>,
 ) -> std::io::Result<()> {
+    print_head(out, report, ledger)?;
+    if report.rows.is_empty() {
+        return match report.process_live.count {
+            0 => writeln!(out, "nothing is live; --freed shows the sites of what was freed"),
+            _ => writeln!(out, "none of them matches the filters"),
+        };
+    }
+    writeln!(out)?;
+    rows(out, report, args)?;
+    lines::more(out, report.rows_total - report.rows.len())
+}
+
+/// Prints the lines above the rows.
+pub(super) fn print_head<R>(out: &mut dyn Write, report: &Report<R>, ledger: &Ledger) -> std::io::Result<()> {
     lines::head(out, &report.process, ledger)?;
-    let process = &report.process_live;
+    print_live(out, &report.process_live)
+}
+
+/// Prints the sums of a process.
+pub(super) fn print_live(out: &mut dyn Write, process: &Live) -> std::io::Result<()> {
     let part = |bytes, what| if bytes > 0 { format!(", {} {what}", units::bytes(bytes)) } else { String::new() };
     writeln!(
         out,
@@ -280,16 +307,7 @@ fn print<R>(
         part(process.host, "host"),
         part(process.unknown, "in unknown places"),
         part(process.parked, "on the host while parked"),
-    )?;
-    if report.rows.is_empty() {
-        return match process.count {
-            0 => writeln!(out, "nothing is live; --freed shows the sites of what was freed"),
-            _ => writeln!(out, "none of them matches the filters"),
-        };
-    }
-    writeln!(out)?;
-    rows(out, report, args)?;
-    lines::more(out, report.rows_total - report.rows.len())
+    )
 }
 
 /// Returns the lines below a row.
@@ -298,24 +316,30 @@ fn below(parts: &[Part], stack: &[Frame]) -> Vec<String> {
     parts.chain(lines::stack(stack)).collect()
 }
 
-fn print_groups(out: &mut dyn Write, report: &Report<GroupRow>, args: &Args) -> std::io::Result<()> {
+pub(super) fn print_groups(out: &mut dyn Write, report: &Report<GroupRow>, args: &Args) -> std::io::Result<()> {
     let with_stacks = args.stacks || args.by == By::Stack;
-    let age = |group: &GroupRow, ns| if group.live == 0 { String::new() } else { units::span(ns) };
-    let table = Table::<GroupRow>::new()
-        .bytes("live", 0, |group| group.bytes)
-        .right("%", 0, |group| units::percent(group.bytes, report.bytes))
-        .some_bytes("spilled", 0, |group| group.spilled_bytes)
-        .number("count", 0, |group| group.live)
-        .right("peak", 0, |group| group.peak_bytes.map(units::bytes).unwrap_or_default())
-        .right("total", 3, |group| group.total_bytes.map(units::bytes).unwrap_or_default())
-        .right("times", 2, |group| group.total_allocs.map(units::number).unwrap_or_default())
-        .right("growth", 0, |group| group.growth_bytes.map(units::signed_bytes).unwrap_or_default())
-        .right("oldest", 4, |group| age(group, group.oldest_age_ns))
-        .right("newest", 1, |group| age(group, group.newest_age_ns))
-        .some_bytes("addresses", 0, |group| group.address_bytes)
-        .text(&report.by, 0, |group| &group.key);
+    let table = group_table(report);
     let table = table.below(move |group| below(&group.parts, if with_stacks { &group.stack } else { &[] }));
     table.print(out, || report.rows.iter())
+}
+
+/// Returns the table of groups.
+pub(super) fn group_table<'a>(report: &'a Report<GroupRow>) -> Table<'a, GroupRow> {
+    let age = |group: &GroupRow, ns| Some(ns).filter(|_| group.live > 0);
+    let share = |group: &GroupRow| Some((group.bytes as f64, units::percent(group.bytes, report.bytes)));
+    Table::<GroupRow>::new()
+        .bytes("live", 0, |group| group.bytes)
+        .right("%", 0, share)
+        .some_bytes("spilled", 0, |group| group.spilled_bytes)
+        .number("count", 0, |group| group.live)
+        .some("peak", 0, |group| group.peak_bytes, units::bytes)
+        .some("total", 3, |group| group.total_bytes, units::bytes)
+        .some("times", 2, |group| group.total_allocs, units::number)
+        .right("growth", 0, |group| group.growth_bytes.map(|n| (n as f64, units::signed_bytes(n))))
+        .some("oldest", 4, move |group| age(group, group.oldest_age_ns), units::span)
+        .some("newest", 1, move |group| age(group, group.newest_age_ns), units::span)
+        .some_bytes("addresses", 0, |group| group.address_bytes)
+        .text(&report.by, 0, |group| &group.key)
 }
 
 fn print_allocs(out: &mut dyn Write, report: &Report<AllocRow>, args: &Args) -> std::io::Result<()> {

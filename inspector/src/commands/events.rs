@@ -14,12 +14,12 @@ use crate::view::lazy::Lazy;
 use crate::view::table::{BAD, DIM, Table, WARN, paint};
 use anstyle::Style;
 use gpumem_wire::kinds::{EventKind, Severity};
-use gpumem_wire::layout::EventSlot;
+use gpumem_wire::layout::{EventSlot, StackRef};
 use serde::Serialize;
 use std::io::Write;
 
 /// Show the events that the ledger keeps: failures, contexts, captures, messages
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
@@ -35,18 +35,18 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+pub(super) struct Report<'a> {
     process: Head,
-    events: Lazy<'a, EventRow>,
+    pub(super) events: Lazy<'a, EventRow>,
     /// Number of events that match the filter, shown or not.
     events_total: usize,
     /// Number of events that the ring no longer holds.
-    events_lost: u64,
+    pub(super) events_lost: u64,
 }
 
 #[derive(Serialize)]
-struct EventRow {
-    seq: u64,
+pub(super) struct EventRow {
+    pub(super) seq: u64,
     age_ns: u64,
     time_unix_ns: u64,
     kind: String,
@@ -61,9 +61,11 @@ struct EventRow {
     b: u64,
     tid: u32,
     thread: String,
-    context: u16,
+    pub(super) context: u16,
     #[serde(skip_serializing_if = "String::is_empty")]
     site: String,
+    #[serde(skip)]
+    pub(super) stack: StackRef,
 }
 
 impl Args {
@@ -73,6 +75,17 @@ impl Args {
     /// Those of choosing and reading the ledger.
     pub(super) fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
+        let report = self.report(&ledger, context.rows(self.limit), !context.global.json);
+        let empty = match (self.problems, self.kind.is_empty()) {
+            (true, _) => "no problems",
+            (_, false) => "no events of this kind",
+            _ => "no events",
+        };
+        context.print(&report, |out, report| print(out, report, &ledger, empty))
+    }
+
+    /// Returns the newest events; `folded`: consecutive peaks are one.
+    pub(super) fn report<'a>(&self, ledger: &'a Ledger, limit: usize, folded: bool) -> Report<'a> {
         let events = &ledger.snapshot.events;
         let wanted = |event: &&EventSlot| {
             let kind = EventKind::from_u8(event.kind);
@@ -81,23 +94,17 @@ impl Args {
         };
         let mut chosen: Vec<(&EventSlot, u64)> = events.iter().filter(wanted).map(|event| (event, 1)).collect();
         let events_total = chosen.len();
-        if !context.global.json {
+        if folded {
             chosen = fold(&chosen);
         }
-        let limit = context.rows(self.limit);
-        let sites = Sites::of_events(&ledger);
-        let report = Report {
-            process: Head::of(&ledger),
-            events: Lazy::of(chosen.split_off(chosen.len().saturating_sub(limit)), |event| row(&ledger, &sites, event)),
+        let sites = Sites::of_events(ledger);
+        let chosen = chosen.split_off(chosen.len().saturating_sub(limit));
+        Report {
+            process: Head::of(ledger),
+            events: Lazy::of(chosen, move |event| row(ledger, &sites, event)),
             events_total,
             events_lost: events.first().map_or(0, |event| event.seq),
-        };
-        let empty = match (self.problems, self.kind.is_empty()) {
-            (true, _) => "no problems",
-            (_, false) => "no events of this kind",
-            _ => "no events",
-        };
-        context.print(&report, |out, report| print(out, report, &ledger, empty))
+        }
     }
 }
 
@@ -127,6 +134,7 @@ fn row(ledger: &Ledger, sites: &Sites, (event, times): (&EventSlot, u64)) -> Eve
         thread: ledger.thread(event.tid).to_owned(),
         context: event.context,
         site: if event.stack == 0 { String::new() } else { sites.name(event.stack).to_string() },
+        stack: event.stack,
     }
 }
 
@@ -141,17 +149,22 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, empty: &str) -> 
     if lost > 0 {
         writeln!(out, "{}", paint(DIM, format!("… {} earlier: -n 0 shows all", units::number(lost))))?;
     }
+    event_table(ledger).print(out, || report.events.iter())
+}
+
+/// Returns the table of events.
+pub(super) fn event_table(ledger: &Ledger) -> Table<'static, EventRow> {
     let style = |event: &EventRow| match event.severity {
         "error" => BAD,
         "warning" => WARN,
         _ => Style::new(),
     };
-    let table = Table::<EventRow>::new()
+    Table::<EventRow>::new()
         .right("time", 0, |event| (units::clock(event.time_unix_ns), DIM))
         .span(ledger.status.ago_words(), 0, |event| event.age_ns)
-        .left("what", 0, |event| (event.kind.clone(), style(event)))
+        .left("what", 0, move |event| (event.kind.clone(), style(event)))
         .left("thread", 1, |event| (format!("{} {}", event.tid, event.thread).trim_end().to_owned(), DIM))
-        .left("text", 0, |event| (event.text.clone(), style(event)))
-        .text("site", 0, |event| &event.site);
-    table.print(out, || report.events.iter())
+        .left("text", 0, move |event| (event.text.clone(), style(event)))
+        // The event matters more than the site.
+        .text("site", 2, |event| &event.site)
 }

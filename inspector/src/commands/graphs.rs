@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::failure::Result;
 use crate::model::cache::{self, Cache};
 use crate::model::graphs::{self, By, Filter, Group};
+use crate::model::key::GroupKey;
 use crate::model::rows::{Exec, Graph};
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger, execs};
@@ -22,7 +23,7 @@ use std::io::Write;
 use std::rc::Rc;
 
 /// Show graphs and execs: nodes, launches, updates, estimated memory, the graph cache, by call site
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
@@ -50,13 +51,13 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+pub(super) struct Report<'a> {
     process: Head,
     cache: Cache,
     total: GraphGroupRow,
     counters: BTreeMap<&'static str, u64>,
-    groups: Lazy<'a, GraphGroupRow>,
-    groups_total: usize,
+    pub(super) groups: Lazy<'a, GraphGroupRow>,
+    pub(super) groups_total: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     graphs: Option<Lazy<'a, GraphRow>>,
     /// Number of graphs, shown or not.
@@ -69,10 +70,12 @@ struct Report<'a> {
 }
 
 #[derive(Serialize)]
-struct GraphGroupRow {
+pub(super) struct GraphGroupRow {
+    #[serde(skip)]
+    pub(super) of: Option<GroupKey>,
     key: String,
     #[serde(flatten)]
-    group: Group,
+    pub(super) group: Group,
     exec_nodes: u64,
     last_launch_age_ns: Option<u64>,
     oldest_age_ns: u64,
@@ -102,6 +105,11 @@ struct ExecRow {
 }
 
 impl Args {
+    /// Returns the arguments of a plain table of this grouping.
+    pub(super) fn by(by: By) -> Self {
+        Self { by, ..Self::default() }
+    }
+
     /// Runs the command.
     ///
     /// # Errors
@@ -114,7 +122,16 @@ impl Args {
     }
 }
 
-fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
+impl Report<'_> {
+    /// True if the process has made a graph or an exec.
+    fn has_graphs(&self) -> bool {
+        let Group { graphs, execs, .. } = self.total.group;
+        [graphs, execs, self.counters["graphs_created"], self.counters["execs_created"]] != [0; 4]
+    }
+}
+
+/// Returns the report.
+pub(super) fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
     let filter = Filter { pinned: args.pinned, states: args.state.clone() };
     let mut groups = graphs::group(ledger, &filter, args.by);
     let groups_total = groups.len();
@@ -125,7 +142,8 @@ fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
     let named = Rc::clone(&sites);
     let group_row = move |at: usize| {
         let (key, group) = &groups[at];
-        row(ledger, key.text(ledger, &named), group.clone(), args.stacks || args.by == By::Stack)
+        let row = row(ledger, key.text(ledger, &named), group.clone(), args.stacks || args.by == By::Stack);
+        GraphGroupRow { of: Some(key.clone()), ..row }
     };
     let counted = counters::ALL.iter().filter(|(index, ..)| is_of_graphs(*index));
     Report {
@@ -149,6 +167,7 @@ fn is_of_graphs(counter: usize) -> bool {
 
 fn row(ledger: &Ledger, key: String, group: Group, stack: bool) -> GraphGroupRow {
     GraphGroupRow {
+        of: None,
         key,
         exec_nodes: group.nodes.iter().sum(),
         last_launch_age_ns: ledger.age_of(group.last_launch_ns),
@@ -194,13 +213,11 @@ fn exec_rows<'a>(
     Lazy::of(chosen, row)
 }
 
-/// Prints a report.
-fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
+/// Prints the lines above the rows.
+pub(super) fn print_head(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
     lines::head(out, &report.process, ledger)?;
     let total = &report.total;
-    let made =
-        [total.group.graphs, total.group.execs, report.counters["graphs_created"], report.counters["execs_created"]];
-    if made == [0; 4] {
+    if !report.has_graphs() {
         return writeln!(out, "no graph was made so far");
     }
     writeln!(
@@ -222,9 +239,14 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
         count(report.counters["captures_begun"], "capture"),
         units::number(report.counters["captures_failed"]),
     )?;
-    crate::report::cache::print_head(out, &report.cache)?;
+    crate::report::cache::print_head(out, &report.cache)
+}
+
+/// Prints a report.
+fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
+    print_head(out, report, ledger)?;
     if report.groups_total == 0 {
-        return match args.pinned || !args.state.is_empty() {
+        return match report.has_graphs() && (args.pinned || !args.state.is_empty()) {
             true => writeln!(out, "none of them matches the filters"),
             false => Ok(()),
         };
@@ -244,8 +266,8 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
     Ok(())
 }
 
-fn age(ns: Option<u64>) -> String {
-    ns.map_or("never".into(), |ns| format!("{} ago", units::span(ns)))
+fn age(ns: Option<u64>) -> (f64, String) {
+    ns.map_or((-1.0, "never".into()), |ns| (ns as f64, format!("{} ago", units::span(ns))))
 }
 
 /// Returns a value as text, empty for 0.
@@ -260,37 +282,42 @@ fn nodes(nodes: &BTreeMap<&'static str, u64>) -> String {
 }
 
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
+    if !report.groups.is_empty() {
+        let table = group_table(&name_of(args.by)).wide(args.wide);
+        table.below(|row| lines::stack(&row.stack)).print(out, || report.groups.iter())?;
+    }
+    lines::more(out, report.groups_total - report.groups.len())
+}
+
+/// Returns the table of groups.
+pub(super) fn group_table(by: &str) -> Table<'static, GraphGroupRow> {
     // An exec that is not under the graph cache has none of its numbers.
-    let under = |row: &GraphGroupRow, n: String| {
-        if row.group.resident + row.group.folded + row.group.gone > 0 { n } else { String::new() }
-    };
-    let by = name_of(args.by);
-    let table = Table::<GraphGroupRow>::new()
+    let under =
+        |row: &GraphGroupRow, n: u64| Some(n).filter(|_| row.group.resident + row.group.folded + row.group.gone > 0);
+    let some = |n: u64| Some(n).filter(|&n| n > 0);
+    let last = |row: &GraphGroupRow| Some(age(row.last_launch_age_ns)).filter(|_| row.group.execs > 0);
+    Table::<GraphGroupRow>::new()
         .number("graphs", 16, |row| row.group.graphs)
         .number("execs", 0, |row| row.group.execs)
-        .right("ever", 6, |row| some(row.group.execs_total, units::number))
+        .some("ever", 6, move |row| some(row.group.execs_total), units::number)
         .bytes("host~", 0, |row| row.group.host_bytes)
         .bytes("device~", 15, |row| row.group.device_bytes)
         .number("launches", 18, |row| row.group.launches)
-        .right("last launch", 13, |row| if row.group.execs > 0 { age(row.last_launch_age_ns) } else { String::new() })
+        .right("last launch", 13, last)
         .number("updates", 11, |row| row.group.updates)
         .number("failed", 8, |row| row.group.failed_updates)
-        .right("resident", 14, |row| under(row, units::number(row.group.resident)))
-        .right("folded", 4, |row| under(row, units::number(row.group.folded)))
-        .right("sources", 1, |row| under(row, units::bytes(row.group.source_bytes)))
-        .right("hits", 7, |row| under(row, units::number(row.group.hits)))
-        .right("retargets", 9, |row| under(row, units::number(row.group.retargets)))
-        .right("instantiated", 10, |row| under(row, units::number(row.group.instantiations)))
-        .right("lost", 5, |row| under(row, units::number(row.group.evictions)))
-        .right("saved", 2, |row| some(row.group.saved_ns, units::span))
+        .some("resident", 14, move |row| under(row, row.group.resident), units::number)
+        .some("folded", 4, move |row| under(row, row.group.folded), units::number)
+        .some("sources", 1, move |row| under(row, row.group.source_bytes), units::bytes)
+        .some("hits", 7, move |row| under(row, row.group.hits), units::number)
+        .some("retargets", 9, move |row| under(row, row.group.retargets), units::number)
+        .some("instantiated", 10, move |row| under(row, row.group.instantiations), units::number)
+        .some("lost", 5, move |row| under(row, row.group.evictions), units::number)
+        .some("saved", 2, move |row| some(row.group.saved_ns), units::span)
         .span("oldest", 3, |row| row.oldest_age_ns)
         .left("nodes of execs", 12, |row| nodes(&graphs::by_name(&row.group.nodes)))
         .left("pinned", 17, |row| nodes(&row.group.pinned))
-        .text(&by, 0, |row| &row.key);
-    if !report.groups.is_empty() {
-        table.wide(args.wide).below(|row| lines::stack(&row.stack)).print(out, || report.groups.iter())?;
-    }
-    lines::more(out, report.groups_total - report.groups.len())
+        .text(by, 0, |row| &row.key)
 }
 
 fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::io::Result<()> {
@@ -314,7 +341,7 @@ fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::i
         .some_bytes("source", 9, |row| row.exec.source_bytes)
         .span("made in", 8, |row| row.exec.instantiate_ns)
         .number("launches", 18, |row| row.exec.launches)
-        .right("last launch", 15, |row| age(row.exec.last_launch_age_ns))
+        .right("last launch", 15, |row| Some(age(row.exec.last_launch_age_ns)))
         .number("updates", 11, |row| row.exec.updates)
         .number("failed", 2, |row| row.exec.failed_updates)
         .number("sets", 1, |row| row.exec.node_sets)
@@ -341,7 +368,7 @@ fn print_graphs(out: &mut dyn Write, rows: &Lazy<GraphRow>, wide: bool) -> std::
         .number("instantiated", 2, |row| row.graph.instantiates)
         .number("execs", 7, |row| row.execs_live)
         .span("age", 5, |row| row.graph.age_ns)
-        .right("last used", 3, |row| age(row.graph.last_used_age_ns))
+        .right("last used", 3, |row| Some(age(row.graph.last_used_age_ns)))
         .text("tag", 4, |row| &row.graph.tag)
         .text("site", 0, |row| &row.site);
     table.wide(wide).below(|row| lines::stack(&row.stack)).print(out, || rows.iter())

@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::model::totals::{self, Live};
 use crate::source::find::{self, FoundProcess, LedgerFile};
+use crate::source::world::World;
 use crate::text::{self, units};
 use crate::view::table::{BAD, DIM, GOOD, Table, WARN};
 use gpumem_wire::counters;
@@ -31,8 +32,8 @@ struct Report {
 }
 
 #[derive(Default, Serialize)]
-struct Row {
-    pid: u32,
+pub(super) struct Row {
+    pub(super) pid: u32,
     name: String,
     uid: Option<u32>,
     /// `running`, `being-parked`, `parked`, `elsewhere`, `exited`, `killed`, `dump`, `no-gpu-call`, `unseen`, `unreadable`.
@@ -49,7 +50,10 @@ struct Row {
     execs: u64,
     rss_bytes: Option<u64>,
     #[serde(serialize_with = "crate::text::serialize_maybe_path")]
-    ledger: Option<PathBuf>,
+    pub(super) ledger: Option<PathBuf>,
+    /// In `top`: the growth of its device memory per minute, and its history.
+    #[serde(skip)]
+    pub(super) growing: Option<(f64, String)>,
     /// True for a dead process whose ledger needs another version of gpumem.
     #[serde(skip)]
     of_other_version: bool,
@@ -63,7 +67,7 @@ impl Args {
     pub(super) fn run(&self, context: &Context) -> Result<()> {
         let survey = find::survey(&context.world);
         let shown = survey.found.iter().filter(|found| !self.live || !found.is_unreadable_and_dead());
-        let rows = shown.map(|found| row(context, found));
+        let rows = shown.map(|found| row(&context.world, found));
         let processes: Vec<_> = rows.filter(|row| !self.live || !matches!(row.status, "exited" | "killed")).collect();
         let left_out = !survey.found.is_empty();
         let report = Report { processes, warnings: survey.warnings };
@@ -91,8 +95,9 @@ impl Args {
     }
 }
 
-fn row(context: &Context, found: &FoundProcess) -> Row {
-    let resident = found.process.as_ref().and_then(|process| process.resident(&context.world));
+/// Returns the row of a process.
+pub(super) fn row(world: &World, found: &FoundProcess) -> Row {
+    let resident = found.process.as_ref().and_then(|process| process.resident(world));
     let mut row = Row {
         pid: found.pid,
         name: found.name(),
@@ -154,9 +159,9 @@ fn status(row: &Row) -> String {
     }
 }
 
-fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
-    let known = |row: &&Row| row.ledger.is_some() && row.status != "unreadable";
-    let of_known = |row: &&Row, text: String| if known(row) { text } else { String::new() };
+/// Returns the table of processes.
+pub(super) fn table<'a>() -> Table<'a, Row> {
+    let known = |row: &Row, n: u64| Some(n).filter(|_| row.ledger.is_some() && row.status != "unreadable");
     let style = |row: &Row| match row.status {
         "running" | "being-parked" | "elsewhere" => GOOD,
         "unreadable" => BAD,
@@ -164,26 +169,29 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
         _ => WARN,
     };
     let complete = |row: &Row| if row.interception == Interception::Complete.name() { GOOD } else { WARN };
-    let table = Table::<&Row>::new()
-        .right("pid", 0, |row| row.pid.to_string())
+    Table::<Row>::new()
+        .some("pid", 0, |row| Some(row.pid.into()), |pid| pid.to_string())
         .text("name", 0, |row| &row.name)
-        .left("status", 0, |row| (status(row), style(row)))
+        .left("status", 0, move |row| (status(row), style(row)))
         .kept()
-        .left("intercepted", 5, |row| (row.interception.to_owned(), complete(row)))
+        .left("intercepted", 5, move |row| (row.interception.to_owned(), complete(row)))
         .left("mode", 2, |row| row.mode)
-        .right("device", 0, |row| of_known(row, units::bytes(row.live.device)))
-        .right("managed", 1, |row| of_known(row, units::bytes(row.live.managed)))
-        .right("host", 4, |row| of_known(row, units::bytes(row.live.host)))
-        .right("allocs", 0, |row| of_known(row, units::number(row.live.count)))
-        .right("graphs", 6, |row| of_known(row, units::number(row.graphs)))
-        .right("execs", 7, |row| of_known(row, units::number(row.execs)))
-        .right("rss", 3, |row| row.rss_bytes.map(units::bytes).unwrap_or_default());
+        .some("device", 0, move |row| known(row, row.live.device), units::bytes)
+        .some("managed", 1, move |row| known(row, row.live.managed), units::bytes)
+        .some("host", 4, move |row| known(row, row.live.host), units::bytes)
+        .some("allocs", 0, move |row| known(row, row.live.count), units::number)
+        .some("graphs", 6, move |row| known(row, row.graphs), units::number)
+        .some("execs", 7, move |row| known(row, row.execs), units::number)
+        .some("rss", 3, |row| row.rss_bytes, units::bytes)
+}
+
+fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
     // Each update of gpumem leaves some behind: one line covers all of them.
     let (others, mut shown): (Vec<_>, Vec<_>) =
         report.processes.iter().partition(|row| row.status == "unreadable" && row.of_other_version);
     let helpers = if wide { BTreeMap::new() } else { fold(&mut shown) };
     if !shown.is_empty() {
-        table.wide(wide).print(out, || shown.iter())?;
+        table().wide(wide).print(out, || shown.iter().copied())?;
     }
     for (name, count) in helpers {
         writeln!(out, "{} {} made no GPU call: --wide lists them", units::number(count), text::clean(name))?;

@@ -10,8 +10,9 @@ use gpumem_wire::location::{Location, Tally};
 use rustc_hash::FxHashMap;
 
 /// Grouping of allocations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
+    #[default]
     /// The innermost function outside of GPU runtimes, with its callers if several sites share it.
     Site,
     /// The whole call stack.
@@ -31,8 +32,9 @@ pub(crate) enum By {
 }
 
 /// Order of groups and allocations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sort {
+    #[default]
     Bytes,
     Count,
     /// Oldest first.
@@ -128,12 +130,7 @@ pub(super) fn select<'a>(ledger: &'a Ledger, filter: &'a Filter) -> impl Iterato
 
 /// Returns the groups, unsorted. With `freed`, also groups without live members.
 pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By, freed: bool) -> Vec<Group> {
-    let sites = if by == By::Site { Sites::of_allocs(ledger) } else { Sites::default() };
-    group_named(ledger, &sites, filter, by, freed)
-}
-
-/// As [`group`], for callers that already have the call sites' names.
-pub(crate) fn group_named(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool) -> Vec<Group> {
+    let sites = &if by == By::Site { Sites::of_allocs(ledger) } else { Sites::default() };
     let mut groups = Groups::default();
     for alloc in select(ledger, filter) {
         groups.add(number(by, alloc), alloc);

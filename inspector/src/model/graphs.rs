@@ -64,8 +64,9 @@ fn with_names<S: Serializer>(nodes: &Nodes, to: S) -> Result<S::Ok, S::Error> {
 pub(super) type Nodes = [u64; 16];
 
 /// Grouping of graphs and execs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
+    #[default]
     /// The innermost function outside of GPU runtimes, with its callers if several sites share it.
     Site,
     /// The whole call stack.

@@ -20,6 +20,8 @@ pub(crate) struct Growth {
     pub per_minute: f64,
     /// Change over the last minute, or since the first sample if that is younger.
     pub last_minute: i64,
+    #[serde(skip)]
+    pub series: Series,
 }
 
 /// Its name, its heading, and its value.
@@ -82,13 +84,15 @@ pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
         let is_looked_at = LOOKED_AT.contains(&what);
         let first = samples.iter().find(|sample| !is_looked_at || column(sample) > 0).unwrap_or(first);
         let minute_ago = if minute_ago.time_ns < first.time_ns { first } else { minute_ago };
+        let series = series(&samples, column, is_looked_at);
         Growth {
             what,
             first: column(first),
             last: column(last),
             peak: samples.iter().map(column).max().unwrap_or(0),
-            per_minute: series(&samples, column, is_looked_at).per_minute(&times),
+            per_minute: series.per_minute(&times),
             last_minute: minus(column(last), column(minute_ago)),
+            series,
         }
     });
     Some((span_ns, rows.collect()))

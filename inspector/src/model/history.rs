@@ -1,16 +1,11 @@
 //! Live memory over time, as the shim sampled it: plausible times, gaps, rates.
 
 use super::Ledger;
-use super::allocs::By;
-use super::graphs;
-use super::key::GroupKey;
-use super::sites::Sites;
 use super::verdict::Step;
 use crate::source::liveness::Status;
-use gpumem_wire::kinds::{EventKind, GrowthKind, Parking};
+use gpumem_wire::kinds::{EventKind, Parking};
 use gpumem_wire::layout::GrowthSlot;
 use gpumem_wire::read::{Point, Snapshot};
-use rustc_hash::FxHashMap;
 
 /// Samples that are further apart than this many usual distances have a gap between them, unless the distance is short
 /// in absolute terms.
@@ -216,45 +211,6 @@ impl Series {
         let along = late().map(|point| (at(point) - time) * (point.bytes as f64 - bytes)).sum::<f64>();
         if spread > 0.0 { along / spread } else { 0.0 }
     }
-}
-
-/// Returns the memory that groups held over time, which the ledger keeps for call sites, stacks and tags.
-pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Sites) -> FxHashMap<GroupKey, Series> {
-    of_rows(ledger, samples, |kind, number| match (by, kind) {
-        (By::Site, GrowthKind::Site) => Some(GroupKey::Site(sites.name(number.try_into().ok()?))),
-        (By::Stack, GrowthKind::Site) => Some(GroupKey::Stack(number.try_into().ok()?)),
-        (By::Tag, GrowthKind::Tag) => Some(GroupKey::Tag(ledger.snapshot.text(number.try_into().ok()?).into_owned())),
-        _ => None,
-    })
-}
-
-/// Returns the memory that graphs and execs held over time, which the ledger keeps for call sites, stacks and classes.
-pub(crate) fn of_graphs(
-    ledger: &Ledger,
-    samples: &Samples,
-    by: graphs::By,
-    sites: &Sites,
-) -> FxHashMap<GroupKey, Series> {
-    of_rows(ledger, samples, |kind, number| match (by, kind) {
-        (graphs::By::Site, GrowthKind::Graphs) => Some(GroupKey::Site(sites.name(number.try_into().ok()?))),
-        (graphs::By::Stack, GrowthKind::Graphs) => Some(GroupKey::Stack(number.try_into().ok()?)),
-        (graphs::By::Class, GrowthKind::Class) => Some(GroupKey::Class(Some(number))),
-        _ => None,
-    })
-}
-
-fn of_rows(
-    ledger: &Ledger,
-    samples: &Samples,
-    key: impl Fn(GrowthKind, u64) -> Option<GroupKey>,
-) -> FxHashMap<GroupKey, Series> {
-    let mut held: FxHashMap<GroupKey, Series> = FxHashMap::default();
-    for (row, slot) in ledger.snapshot.growth.rows() {
-        if let Some(key) = GrowthKind::from_u8(slot.kind).and_then(|kind| key(kind, slot.key)) {
-            held.entry(key).or_default().add(samples.row(ledger, row, slot));
-        }
-    }
-    held
 }
 
 #[cfg(test)]

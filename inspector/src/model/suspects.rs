@@ -91,6 +91,8 @@ pub(crate) struct Suspect {
     pub sampled_ns: u64,
     #[serde(skip)]
     pub stack: StackRef,
+    #[serde(skip)]
+    pub series: Series,
 }
 
 fn as_name<S: Serializer>(kind: &GrowthKind, to: S) -> Result<S::Ok, S::Error> {
@@ -310,6 +312,7 @@ fn suspect(
         samples: live.series.points.len(),
         sampled_ns: samples.unparked_over(&live.series.points),
         stack: live.stack,
+        series: live.series,
     }
 }
 

@@ -24,18 +24,18 @@ fn top(running: &Running, columns: u16, rows: u16, args: &[&str]) -> Terminal {
 fn keys_work_and_the_terminal_is_as_before() {
     let running = held();
     let mut top = top(&running, 80, 24, &["-d", "0.2"]);
-    top.shows("1 Overview").shows("device memory, live").shows("held");
+    top.shows("1 Overview").shows("device live").shows("held");
     assert!(top.is_taken());
     top.press("2").shows("by site").shows("1 of ");
     top.press("g").shows("by stack");
-    top.press("\r").shows("allocation");
+    top.press("\r").shows("Esc: back").shows("main held.c");
     top.press("\x1b").shows("by stack");
-    top.press("3").shows("device ~").shows("1 of 2");
+    top.press("3").shows("resident").shows("1 of 2");
     top.press("g").shows("by stack");
-    top.press("4").shows("idle peak").press("5").shows("peak-grew");
+    top.press("4").shows("until idle memory").shows("idle peak").press("5").shows("peak-grew");
     top.press("?").shows("show these keys");
     top.press("?").hides("show these keys");
-    top.press("1").shows("device memory, live");
+    top.press("1").shows("device live");
     top.press("q");
     assert_eq!((top.ended(), top.left()), (0, vec![]));
     running.finish().ok();
@@ -46,7 +46,7 @@ fn signals_end_it_and_the_terminal_is_as_before() {
     let running = held();
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
         let mut top = top(&running, 80, 24, &[]);
-        top.shows("device memory, live");
+        top.shows("device live");
         top.signal(signal);
         assert_eq!((top.ended(), top.left()), (128 + signal, vec![]));
     }
@@ -61,7 +61,7 @@ fn a_process_that_is_killed_stays_to_be_looked_at() {
     let mut top = top(&running, 80, 24, &["-d", "0.2", &pid]);
     top.shows("recorded for");
     running.signal_until(libc::SIGKILL, 'Z');
-    top.shows("killed").shows("device memory, live");
+    top.shows("killed").shows("21 allocations live");
     top.press("m").shows("this needs a running process");
     top.press("q");
     assert_eq!((top.ended(), top.left()), (0, vec![]));
@@ -72,7 +72,7 @@ fn a_process_that_is_killed_stays_to_be_looked_at() {
 fn a_mark_and_a_trim_reach_the_process() {
     let running = held();
     let mut top = top(&running, 80, 24, &["-d", "0.2"]);
-    top.shows("device memory, live");
+    top.shows("device live");
     top.press("m").shows("name of the mark");
     top.press("warm up\r").shows("marked \"warm up\"");
     top.press("5").shows("mark").shows("warm up");
@@ -87,9 +87,9 @@ fn a_mark_and_a_trim_reach_the_process() {
 fn a_baseline_shows_what_changed_and_readonly_changes_nothing() {
     let running = held();
     let mut top = top(&running, 80, 24, &["-d", "0.2", "--readonly"]);
-    top.shows("device memory, live");
-    top.press("b").shows("Δ live").shows("Δ baseline");
-    top.press("B").hides("Δ live");
+    top.shows("device live");
+    top.press("b").shows("Δ ").shows("growth").press("2").shows("+0 B");
+    top.press("B").hides("Δ ");
     top.press("t").shows("--readonly").press("m").shows("--readonly");
     top.press(" ").shows("paused").press(" ").hides("paused");
     top.press("q");
@@ -107,8 +107,8 @@ fn all_processes_are_listed_and_one_is_gone_into() {
         gpumem_tests::harness::Ledger::of_pid(&first.dir, second.pid()).is_some()
     });
     let mut top = top(&first, 80, 24, &["-d", "0.2"]);
-    top.shows("2 processes").shows(&first.pid().to_string()).shows(&second.pid().to_string());
-    top.press("j\r").shows("1 Overview").shows("device memory, live");
+    top.shows("2 processes").shows(&first.pid().to_string()).shows(&second.pid().to_string()).shows("running");
+    top.press("j\r").shows("1 Overview").shows("device live");
     top.press("\x1b").shows("2 processes");
     top.press("q");
     assert_eq!((top.ended(), top.left()), (0, vec![]));
@@ -124,7 +124,7 @@ fn a_poor_terminal_gets_what_it_can_show() {
     command.args(["top", "-d", "0.2"]).env("GPUMEM_DIR", &running.dir).env("TERM", "vt100");
     command.env("NO_COLOR", "1").env("LC_ALL", "C").env_remove("LD_PRELOAD");
     let mut top = Terminal::start(command, 60, 20);
-    top.shows("device memory, live").shows("d/min");
+    top.shows("device live").shows("per minute");
     top.press("2").shows("by site");
     assert!(top.text().is_ascii() && !top.has_colours(), "{}", top.text());
     top.press("q");

@@ -3,7 +3,7 @@
 //! * [`text`](mod@text): the report for people. [`suspect`]: allocations with few references left.
 
 mod suspect;
-mod text;
+pub(super) mod text;
 
 use super::several;
 use crate::args::{Target, rate, since, size, span};
@@ -107,7 +107,7 @@ struct Report {
 
 /// Classes of graphs: there may be thousands, and they repeat the bytes of call sites.
 #[derive(Default)]
-struct Summed {
+pub(super) struct Summed {
     classes: u64,
     bytes: u64,
     /// Number of those without a verdict yet.
@@ -116,9 +116,10 @@ struct Summed {
 }
 
 impl Summed {
-    /// Takes the classes out of a list.
-    fn take_from(all: &mut Vec<Suspect>) -> Self {
+    /// Takes the classes out of a list, and what holds nothing and has not come back.
+    pub(super) fn take_from(all: &mut Vec<Suspect>) -> Self {
         let mut summed = Self::default();
+        all.retain(|suspect| suspect.bytes > 0 || suspect.grows());
         all.retain(|suspect| {
             let stays = suspect.kind != GrowthKind::Class;
             if !stays {
@@ -135,7 +136,7 @@ impl Summed {
 
 /// A suspect, with its remedy.
 #[derive(Serialize)]
-struct SuspectRow {
+pub(super) struct SuspectRow {
     #[serde(flatten)]
     suspect: Suspect,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -182,29 +183,11 @@ impl Args {
         let heap = found.heap;
         let (samples, sampled_ns) = (found.samples.points.len(), found.samples.span_ns());
         let mut all = found.all;
-        // Suspects that hold nothing and have not come back are left out.
         let every = self.all || context.global.json;
-        all.retain(|suspect| every || suspect.bytes > 0 || suspect.grows());
         let summed = if every { Summed::default() } else { Summed::take_from(&mut all) };
         let suspects_total = all.len();
         all.truncate(context.rows(self.limit));
-        let parts = |by| allocs::parts(ledger, &Filter::default(), by);
-        let (of_sites, of_tags) = (parts(By::Site), parts(By::Tag));
-        let parts = |suspect: &Suspect| match suspect.kind {
-            GrowthKind::Site => of_sites.get(&GroupKey::Site(suspect.key.as_str().into())),
-            GrowthKind::Tag => of_tags.get(&GroupKey::Tag(suspect.key.clone())),
-            _ => None,
-        };
-        let unmapped = unmapped::by_site(ledger);
-        let is_of_memory = |suspect: &Suspect| suspect.kind == GrowthKind::Site;
-        let row = |suspect: Suspect| SuspectRow {
-            mapped_nowhere: unmapped.get(&*suspect.key).copied().filter(|_| is_of_memory(&suspect)),
-            parts: parts(&suspect).cloned().unwrap_or_default(),
-            caveat: growth::caveat(ledger, &suspect),
-            next: growth::advice(ledger, &suspect).map(Cure::text),
-            stack: if self.stacks { ledger.frames(suspect.stack) } else { Vec::new() },
-            suspect,
-        };
+        let row = rows(ledger, self.stacks);
         Report {
             process: Head::of(ledger),
             samples,
@@ -255,6 +238,31 @@ impl Args {
             }
             (_, Some(most)) if rate > *most => more(growth::rate(rate), growth::rate(*most)),
             _ => Ok(()),
+        }
+    }
+}
+
+/// Returns a function that adds the remedy to a suspect.
+pub(super) fn rows(ledger: &Ledger, stacks: bool) -> impl Fn(Suspect) -> SuspectRow {
+    let parts = |by| allocs::parts(ledger, &Filter::default(), by);
+    let (of_sites, of_tags) = (parts(By::Site), parts(By::Tag));
+    let unmapped = unmapped::by_site(ledger);
+    move |suspect| {
+        let (parts, mapped_nowhere) = match suspect.kind {
+            GrowthKind::Site => {
+                let parts = of_sites.get(&GroupKey::Site(suspect.key.as_str().into()));
+                (parts, unmapped.get(&*suspect.key).copied())
+            }
+            GrowthKind::Tag => (of_tags.get(&GroupKey::Tag(suspect.key.clone())), None),
+            _ => (None, None),
+        };
+        SuspectRow {
+            mapped_nowhere,
+            parts: parts.cloned().unwrap_or_default(),
+            caveat: growth::caveat(ledger, &suspect),
+            next: growth::advice(ledger, &suspect).map(Cure::text),
+            stack: if stacks { ledger.frames(suspect.stack) } else { Vec::new() },
+            suspect,
         }
     }
 }

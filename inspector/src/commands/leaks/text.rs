@@ -9,6 +9,7 @@ use crate::report::{growth, lines, shared};
 use crate::source::liveness::Status;
 use crate::text::{self, clean, units};
 use crate::view::table::{BAD, DIM, HEAD, Table, WARN, paint, terminal_size};
+use anstyle::Style;
 use gpumem_wire::kinds::GrowthKind;
 use std::io::Write;
 
@@ -85,7 +86,8 @@ fn in_column(suspect: &Suspect) -> String {
     }
 }
 
-fn in_full(out: &mut dyn Write, row: &SuspectRow, status: &Status) -> std::io::Result<()> {
+/// Prints all that is known of a suspect.
+pub(in crate::commands) fn in_full(out: &mut dyn Write, row: &SuspectRow, status: &Status) -> std::io::Result<()> {
     let SuspectRow { suspect, caveat, mapped_nowhere, next, parts, stack } = row;
     writeln!(out)?;
     match suspect.verdict {
@@ -204,13 +206,22 @@ fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Res
 
 /// Prints the suspects that do not grow. Memory made at the start is no growth, so growth is shown only since a moment.
 fn in_short(out: &mut dyn Write, rows: &[&SuspectRow], with_growth: bool) -> std::io::Result<()> {
-    let grown = |suspect: &Suspect| suspect.since().filter(|_| with_growth).map(|grown| change(suspect, grown));
-    let table = Table::<&SuspectRow>::new()
-        .right("live", 0, |row| growth::bytes(&row.suspect))
-        .number("count", 0, |row| row.suspect.live)
-        .right("growth", 0, |row| grown(&row.suspect).unwrap_or_default())
-        .right("freed", 0, |row| row.suspect.freed_share.map(units::share).unwrap_or_default())
-        .left("verdict", 0, |row| row.suspect.verdict.short())
-        .left("who", 0, |row| in_column(&row.suspect));
-    table.print(out, || rows.iter())
+    table(with_growth).print(out, || rows.iter().map(|row| &row.suspect))
+}
+
+/// Returns the table of suspects.
+pub(in crate::commands) fn table(with_growth: bool) -> Table<'static, Suspect> {
+    let grown = move |suspect: &Suspect| {
+        let grown = suspect.since().filter(|_| with_growth)?;
+        Some((grown.bytes_change as f64, change(suspect, grown)))
+    };
+    let style = |suspect: &Suspect| if suspect.grows() { BAD } else { Style::new() };
+    Table::<Suspect>::new()
+        .right("live", 0, |suspect| Some((suspect.bytes as f64, growth::bytes(suspect))))
+        .number("count", 3, |suspect| suspect.live)
+        .right("growth", 0, grown)
+        .right("freed", 1, |suspect| suspect.freed_share.map(|share| (share, units::share(share))))
+        .left("verdict", 0, move |suspect| (suspect.verdict.short().to_owned(), style(suspect)))
+        .kept()
+        .left("who", 0, in_column)
 }

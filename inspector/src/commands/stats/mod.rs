@@ -4,7 +4,7 @@
 //! * [`whole`]: everything. [`devices`]: the memory of devices, for both.
 
 mod devices;
-mod whole;
+pub(super) mod whole;
 
 use super::several;
 use crate::args::Target;

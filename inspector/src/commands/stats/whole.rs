@@ -21,7 +21,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> st
     report::shared::print_left(out, &report.left_by_graphs, ledger)?;
     report::shared::print(out, &report.sharing, true)?;
     print_host(out, &report.host)?;
-    report::pool::print_part(out, &report.overview.pool)?;
+    report::pool::print_part(out, &report.overview.pool, false)?;
     report::cache::print_part(out, &report.overview.cache)?;
     print_growth(out, report)?;
     print_counters(out, report)?;
@@ -96,18 +96,22 @@ fn print_growth(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let Some(growth) = &report.growth else { return Ok(()) };
     let title = format!("growth over {} ({} samples)", units::span(growth.span_ns), growth.samples);
     writeln!(out, "\n{}", paint(HEAD, title))?;
-    let bytes = |row: &Growth| row.what.ends_with("_bytes");
-    let show = |row: &Growth, n| if bytes(row) { units::bytes(n) } else { units::number(n) };
-    let change = |row: &Growth, n| if bytes(row) { units::signed_bytes(n) } else { units::signed(n) };
-    let table = Table::<Growth>::new()
-        .left("", 0, |row| format!("  {}", row.what.trim_end_matches("_bytes").replace('_', " ")))
-        .right("first", 0, |row| show(row, row.first))
-        .right("last", 0, |row| show(row, row.last))
-        .right("peak", 0, |row| show(row, row.peak))
-        .right("per minute", 0, |row| change(row, row.per_minute.round() as i64))
-        .right("last minute", 0, |row| change(row, row.last_minute));
     let rows = || growth.rows.iter().filter(|row| row.peak > 0);
-    if rows().next().is_none() { Ok(()) } else { table.print(out, rows) }
+    if rows().next().is_none() { Ok(()) } else { growth_table().print(out, rows) }
+}
+
+/// Returns the table of growth.
+pub(in crate::commands) fn growth_table() -> Table<'static, Growth> {
+    let bytes = |row: &Growth| row.what.ends_with("_bytes");
+    let show = move |row: &Growth, n| if bytes(row) { units::bytes(n) } else { units::number(n) };
+    let change = move |row: &Growth, n| if bytes(row) { units::signed_bytes(n) } else { units::signed(n) };
+    Table::<Growth>::new()
+        .left("", 0, |row| format!("  {}", row.what.trim_end_matches("_bytes").replace('_', " ")))
+        .right("first", 1, move |row| show(row, row.first))
+        .right("last", 0, move |row| show(row, row.last))
+        .right("peak", 3, move |row| show(row, row.peak))
+        .right("per minute", 0, move |row| change(row, row.per_minute.round() as i64))
+        .right("last minute", 2, move |row| change(row, row.last_minute))
 }
 
 fn print_counters(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {

@@ -44,7 +44,7 @@ pub(super) const KEYS: &[(&str, &str)] = &[
     ("q, Ctrl-C", "quit"),
     ("1 … 5, Tab, ← →", "go to a tab"),
     ("↑ ↓, j k, PgUp PgDn, Home End", "go through the rows"),
-    ("Enter", "show a row's call stacks; in the list of processes: open one"),
+    ("Enter", "show all about a row; in the list of processes: open one"),
     ("Esc", "go back to the rows, remove the filter, or go back to the processes"),
     ("s, S, r", "sort by the next column, by the one before, the other way round"),
     (
@@ -53,12 +53,32 @@ pub(super) const KEYS: &[(&str, &str)] = &[
     ),
     ("/", "show only rows with a text"),
     ("Space, p", "pause, go on"),
-    ("b, B", "take a baseline: columns show what changed since; end that"),
+    ("b, B", "count growth from now on, in Overview and Allocations; end that"),
     ("m", "set a mark in the process (asks for its name)"),
     ("t", "trim: give what the pool keeps back to the driver (asks first)"),
     ("+, -, R", "look less often, more often, at once"),
     ("Ctrl-L, Ctrl-Z", "draw anew, suspend"),
 ];
+
+/// Returns how to read a tab; `of_one`: a process is chosen.
+pub(super) fn reading(tab: Tab, of_one: bool) -> &'static [&'static str] {
+    match tab {
+        _ if !of_one => &["A row for each process, as gpumem ps has it, with the growth of its device memory."],
+        Tab::Overview => &[
+            "Above: totals over time, as gpumem stats --all has them. Below: what gpumem leaks says of each call site.",
+            "per minute: the slope over the later half of the samples. history: a bar for each of the last 15 minutes, \
+             or since the first sample, from its lowest to its highest value.",
+        ],
+        Tab::Allocations => {
+            &["As gpumem allocs: a row for each group of live allocations. growth: over the later half of the samples."]
+        }
+        Tab::Graphs => {
+            &["As gpumem graphs: what the graph cache holds and does, and a row for each group. ~: estimates."]
+        }
+        Tab::Pool => &["As gpumem stats --all: what the pool keeps and did. t gives idle memory back to the driver."],
+        Tab::Events => &["As gpumem events, the newest first. Red: something failed. Yellow: something to look at."],
+    }
+}
 
 /// Returns the meaning of a key; `None` if it has none.
 pub(super) fn meaning(event: &KeyEvent) -> Option<Does> {

@@ -1,13 +1,13 @@
 //! `gpumem top`: watches a process, or all of them: takes keys and looks, and draws the screen.
 //!
-//! * [`worker`]: the reading thread. [`gather`]: a ledger to a look. [`draw`]: a state and a look to a screen. [`state`]:
-//!   effects of keys. [`look`]: result of a look. [`keys`]: the keys.
+//! * [`worker`]: the reading thread. [`tabs`]: a ledger to a look, by the commands' own tables. [`draw`]: a state and a
+//!   look to a screen. [`state`]: effects of keys. [`look`]: result of a look. [`keys`]: the keys.
 
 mod draw;
-mod gather;
 mod keys;
 mod look;
 mod state;
+mod tabs;
 mod worker;
 
 use crate::args::{Target, interval};
@@ -71,14 +71,14 @@ fn watch(args: &Args, context: &Context) -> Result<()> {
     let whom = whom(args, context)?;
     let terminal = |error: std::io::Error| Failure::io("the terminal cannot be used", &error);
     let mut screen = Screen::open(means(args)).map_err(terminal)?;
-    let worker = Worker::start(context.world.clone(), !args.target.no_symbols, screen.waker());
+    let worker = Worker::start(context.world.clone(), args.target.clone(), screen.waker());
     let worker = worker.map_err(|error| Failure::io("cannot start the thread that reads ledgers", &error))?;
     let mut live = LiveView { state: State::new(whom, args.interval, args.readonly), worker, look: None, asked: None };
     loop {
         live.ask();
-        let mut page = 0;
-        screen.draw(|buffer| page = draw::all(buffer, &live.state, live.look.as_ref())).map_err(terminal)?;
-        live.state.page = page;
+        let mut fits = (1, 0);
+        screen.draw(|buffer| fits = draw::all(buffer, &live.state, live.look.as_ref())).map_err(terminal)?;
+        (live.state.page, live.state.last_from) = fits;
         let woken = screen.wait(None).map_err(terminal)?;
         if let Some(signal) = woken.ended_by {
             screen.end_by(signal);

@@ -21,19 +21,25 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// State of the view.
+#[derive(Default)]
 pub(super) struct State {
     /// The process; `None`: all of them.
     pub whom: Option<PathBuf>,
     pub tab: Tab,
-    pub by: allocs::By,
-    pub graphs_by: graphs::By,
+    by: allocs::By,
+    graphs_by: graphs::By,
     pub filter: String,
     pub prompt: Option<Prompt>,
-    pub detail: Option<RowDetail>,
-    /// First line of the help, if it is shown.
-    pub help: Option<usize>,
+    /// The row shown in detail.
+    pub detail: Option<String>,
+    /// True while the help is shown.
+    pub help: bool,
+    /// First line that is shown of a text: the help, a row's detail, or a tab without rows.
+    pub from: usize,
+    /// The last line that it can begin with.
+    pub last_from: usize,
     pub paused: bool,
-    pub baseline: u64,
+    baseline: u64,
     baselines: u64,
     pub interval: Duration,
     pub message: Option<Message>,
@@ -42,14 +48,6 @@ pub(super) struct State {
     /// Rows that fit on the screen.
     pub page: usize,
     lists: HashMap<Option<Tab>, Rows>,
-}
-
-/// A row shown in detail.
-pub(super) struct RowDetail {
-    /// The row.
-    pub id: String,
-    /// First line that is shown.
-    pub from: usize,
 }
 
 /// A message at the bottom until the next key.
@@ -78,24 +76,12 @@ const INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::f
 impl State {
     /// Returns the initial state.
     pub(super) fn new(whom: Option<PathBuf>, interval: Duration, readonly: bool) -> Self {
-        Self {
-            whom,
-            tab: Tab::default(),
-            by: allocs::By::Site,
-            graphs_by: graphs::By::Site,
-            filter: String::new(),
-            prompt: None,
-            detail: None,
-            help: None,
-            paused: false,
-            baseline: 0,
-            baselines: 0,
-            interval,
-            message: None,
-            readonly,
-            page: 1,
-            lists: HashMap::new(),
-        }
+        Self { whom, interval, readonly, page: 1, ..Self::default() }
+    }
+
+    /// True if a text is shown that keys scroll through: no row is chosen.
+    pub(super) fn is_text(&self) -> bool {
+        self.help || self.detail.is_some() || self.whom.is_some() && self.tab == Tab::Pool
     }
 
     /// Returns the request for the next look.
@@ -105,7 +91,7 @@ impl State {
             tab: self.tab,
             by: self.by,
             graphs_by: self.graphs_by,
-            detail: self.detail.as_ref().map(|detail| detail.id.clone()),
+            detail: self.detail.clone(),
             baseline: self.baseline,
             interval: self.interval,
             paused: self.paused,
@@ -138,14 +124,10 @@ impl State {
             return self.type_key(key, look);
         }
         let does = meaning(key)?;
-        if self.help.is_some() {
-            return self.in_help(does);
-        }
-        if self.detail.is_some() && self.in_detail(does, look) {
-            return None;
-        }
         match does {
             Does::Quit => return Some(Effect::Quit),
+            _ if self.is_text() && self.in_text(does) => {}
+            _ if self.help => {}
             Does::Suspend => return Some(Effect::Suspend),
             Does::Redraw => return Some(Effect::Redraw),
             Does::Now => return Some(Effect::Now),
@@ -155,28 +137,16 @@ impl State {
         None
     }
 
-    /// Handles a key in the help.
-    fn in_help(&mut self, does: Does) -> Option<Effect> {
-        let from = self.help.unwrap_or(0);
-        match does {
-            Does::Quit => return Some(Effect::Quit),
-            Does::Help | Does::Back | Does::Open => self.help = None,
-            _ => self.help = Some(scrolled(from, does, self.page)),
-        }
-        None
-    }
-
-    /// Handles a key in the detail of a row; false: the key has its usual meaning.
-    fn in_detail(&mut self, does: Does, look: Option<&Look>) -> bool {
-        let lines = look.and_then(|look| look.detail.as_ref()).map_or(0, Vec::len);
-        let page = self.page;
-        let Some(detail) = &mut self.detail else { return false };
+    /// Handles a key in a text; false: the key has its usual meaning.
+    fn in_text(&mut self, does: Does) -> bool {
         match does {
             Does::Up | Does::Down | Does::PageUp | Does::PageDown | Does::First | Does::Last => {
-                detail.from = scrolled(detail.from, does, page).min(lines.saturating_sub(1));
+                self.from = scrolled(self.from, does, self.page).min(self.last_from);
             }
-            Does::Back | Does::Open => self.detail = None,
-            Does::NextSort | Does::PreviousSort | Does::Reverse | Does::NextGroup | Does::PreviousGroup => {}
+            Does::Help | Does::Back | Does::Open if self.help => (self.help, self.from) = (false, 0),
+            Does::Back | Does::Open if self.detail.is_some() => (self.detail, self.from) = (None, 0),
+            Does::Open | Does::NextSort | Does::PreviousSort | Does::Reverse => {}
+            Does::NextGroup | Does::PreviousGroup if self.detail.is_some() => {}
             _ => return false,
         }
         true
@@ -186,7 +156,7 @@ impl State {
     fn go(&mut self, does: Does) -> bool {
         let of_one = self.whom.is_some();
         match does {
-            Does::Help => self.help = Some(0),
+            Does::Help => (self.help, self.from) = (true, 0),
             Does::Tab(tab) if of_one => self.show(tab),
             Does::NextTab if of_one => self.show(next(self.tab, true)),
             Does::PreviousTab if of_one => self.show(next(self.tab, false)),
@@ -204,7 +174,7 @@ impl State {
 
     fn show(&mut self, tab: Tab) {
         if tab != self.tab {
-            (self.tab, self.detail) = (tab, None);
+            (self.tab, self.detail, self.from) = (tab, None, 0);
             self.filter.clear();
         }
     }
@@ -222,7 +192,7 @@ impl State {
             Does::NextSort | Does::PreviousSort | Does::Reverse => {
                 if let Some(look) = fits {
                     self.change_rows(|rows| {
-                        rows.sort(does, look.list.columns);
+                        rows.sort(does, &look.list);
                         rows.follow(&look.list, &filter);
                     });
                 }
@@ -237,7 +207,7 @@ impl State {
             Does::Baseline => {
                 self.baselines += 1;
                 self.baseline = self.baselines;
-                self.say("columns show what changed from now on; B ends that");
+                self.say("growth counts from now on; B ends that");
             }
             _ => return false,
         }
@@ -254,14 +224,15 @@ impl State {
 
     fn open(&mut self, look: Option<&Look>) {
         let Some(look) = look else { return };
-        let Some(row) = self.rows().chosen(&look.list, &self.filter).cloned() else { return };
-        match row.ledger {
+        let Some(row) = self.rows().chosen(&look.list, &self.filter) else { return };
+        let row = &look.list.keys[row];
+        match &row.ledger {
             Some(ledger) => {
-                self.whom = Some(ledger);
+                self.whom = Some(ledger.clone());
                 self.lists.retain(|place, _| place.is_none());
                 self.filter.clear();
             }
-            None if self.whom.is_some() => self.detail = Some(RowDetail { id: row.id, from: 0 }),
+            None if self.whom.is_some() => (self.detail, self.from) = (Some(row.id.clone()), 0),
             None => self.say("there is no ledger to look at"),
         }
     }
@@ -276,14 +247,15 @@ impl State {
             return self.say("choose a process with Enter");
         }
         // Right after a process is chosen, the last look is still the list of all.
-        let Some(look) = look.filter(|look| look.ask.whom == self.whom) else {
+        let look = look.filter(|look| look.ask.whom == self.whom);
+        let Some(head) = look.and_then(|look| look.head.as_ref()) else {
             return self.say("one moment: the process is being looked at");
         };
         match does {
             _ if self.readonly => self.complain("--readonly: nothing of the process is changed"),
-            _ if !look.head.running => self.complain("this needs a running process"),
+            _ if !head.running => self.complain("this needs a running process"),
             Does::Mark => self.prompt = Some(Prompt::new(PromptKind::Mark, "")),
-            Does::Trim => self.prompt = Some(Prompt::trim(&look.head)),
+            Does::Trim => self.prompt = Some(Prompt::trim(head)),
             _ => {}
         }
     }

@@ -3,8 +3,9 @@
 //! It looks again after the interval, but takes at most a twenty-fifth of a core: it looks less often at a ledger of a
 //! million rows. A second thread looks names up (see [`crate::symbols`]).
 
-use super::gather::{self, Memory};
 use super::look::{Ask, Look};
+use super::tabs::{self, Memory};
+use crate::args::Target;
 use crate::model::Ledger;
 use crate::source::ask::ask;
 use crate::source::choose::{self, TargetRequest};
@@ -58,7 +59,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of starting a thread.
-    pub(super) fn start(world: World, symbols: bool, waker: Waker) -> std::io::Result<Self> {
+    pub(super) fn start(world: World, target: Target, waker: Waker) -> std::io::Result<Self> {
         let (to, told) = mpsc::channel();
         // If drawing is slow, the thread waits for it.
         let (say, from) = mpsc::sync_channel(4);
@@ -67,7 +68,7 @@ impl Worker {
             let out = WorkerOut { say, waker };
             let mut reader = LedgerReader {
                 world,
-                symbols,
+                target,
                 own,
                 names: None,
                 asked: FxHashSet::default(),
@@ -122,7 +123,7 @@ impl Drop for WorkerOut {
 /// State of the thread.
 struct LedgerReader {
     world: World,
-    symbols: bool,
+    target: Target,
     own: Sender<ToWorker>,
     /// The thread that looks names up, the mappings it works on, and the addresses sent to it.
     names: Option<Sender<Vec<u64>>>,
@@ -185,7 +186,7 @@ impl LedgerReader {
         let (start, used) = (Instant::now(), clock(ClockId::ThreadCPUTime));
         self.looked = Some(start);
         let look = match &ask.whom {
-            None => Ok(gather::processes(&self.world, ask)),
+            None => Ok(tabs::processes(&self.world, ask)),
             Some(path) => self.of_one(path, ask, again),
         };
         let rows = self.ledger.as_ref().map_or(0, |ledger| ledger.snapshot.allocs.len() + ledger.snapshot.execs.len());
@@ -214,15 +215,16 @@ impl LedgerReader {
             self.read(path)?;
         }
         let ledger = self.ledger.as_ref().ok_or("there is no ledger")?;
-        Ok(gather::look(&self.world, ledger, ask, &mut self.memory))
+        Ok(tabs::look(ledger, ask, &mut self.memory))
     }
 
     /// Reads the ledger, and takes over the known names.
     fn read(&mut self, path: &Path) -> Result<(), String> {
         let mut ledger = open(&self.world, path)?;
-        match self.symbols {
-            true => ledger.symbols.put_off(),
-            false => ledger.symbols.disable(),
+        ledger.stack = self.target.stack;
+        match self.target.no_symbols {
+            false => ledger.symbols.put_off(),
+            true => ledger.symbols.disable(),
         }
         let same = self.ledger.take().is_some_and(|before| ledger.take_names(before));
         if !same {

@@ -1,19 +1,161 @@
 //! Compares screens with stored pictures; `BLESS=1` writes them anew, for people to check.
 
-use super::super::look::{ALLOCATIONS, CONTEXTS, Cell, EVENTS, GRAPHS, Head, NUMBERS, PROCESSES, Row};
+use super::super::look::Head;
+use super::super::tabs::{self, Memory};
 use super::*;
+use crate::compose::Composer;
+use crate::model::Ledger;
+use crate::source::choose::Opened;
+use crate::source::world::World;
 use crate::view::plain::Means;
+use gpumem_wire::counters as c;
+use gpumem_wire::kinds::{AllocKind, EventKind, GrowthKind, PoolState};
+use gpumem_wire::layout::*;
+use gpumem_wire::location::Location;
+use gpumem_wire::read::Snapshot;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::path::PathBuf;
 use std::time::Duration;
 
+const SECOND: u64 = 1_000_000_000;
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
+/// Time of the look.
+const NOW: u64 = 11_101 * SECOND;
+/// Samples, one a second.
+const SAMPLES: u64 = 60;
+
+/// A call site: its function, file and line.
+const SITES: [(&str, &str, u32); 4] = [
+    ("ggml_cuda_pool_vmm::alloc", "ggml-cuda.cu", 512),
+    ("kv_cache_grow", "llama-kv-cache.cpp", 301),
+    ("ein_Name_日本語", "a.cu", 5),
+    ("ggml_cuda_graph_update_executable", "ggml-cuda.cu", 2894),
+];
+
+/// A ledger of large numbers: one site grows.
+fn ledger() -> Ledger {
+    let mut composer = Composer::new();
+    (composer.header.created_ns, composer.header.pid, composer.header.dumped_ns) = (SECOND, 4_194_304, NOW);
+    composer.header.interception = 1;
+    for (at, &(function, file, line)) in SITES.iter().enumerate() {
+        let address = 0x1000 + at as u64;
+        let (allocs, execs) = if at == 3 { (0, 1024) } else { (1_300_000, 0) };
+        let slot = StackSlot { allocs, alloc_bytes: 4 * GIB, execs, hash: at as u64 + 1, ..Default::default() };
+        composer.stack(at, slot, &[address, 0x2000]);
+        composer.symbol(address, 0, function, file, line, "/opt/llama/llama-server");
+    }
+    composer.symbol(0x2000, 0, "main", "server.cpp", 77, "/opt/llama/llama-server");
+    let alloc = |serial: u64, stack, bytes, time_ns| {
+        let (kind, location) = (AllocKind::Device as u8, Location::usual(AllocKind::Device).word());
+        let addr = serial << 34;
+        AllocSlot { stack, addr, bytes, serial, kind, location, time_ns, context: 1, tid: 7, ..Default::default() }
+    };
+    composer.slots([alloc(1, 1, 12 * GIB, 2 * SECOND), alloc(2, 3, 300 * MIB, 2 * SECOND)]);
+    let grown = |at: u64| alloc(3 + at, 2, 12 * MIB, NOW - (SAMPLES - at) * SECOND);
+    composer.slots((0..SAMPLES).map(grown));
+    let exec = |serial: u64| ExecSlot {
+        stack: 4,
+        handle: 0x9000 + serial * 64,
+        serial,
+        time_ns: 2 * SECOND,
+        host_bytes: 50_000,
+        device_bytes: MIB,
+        launches: 88_888,
+        last_launch_ns: NOW - SECOND,
+        nodes: [100; 16],
+        ..Default::default()
+    };
+    composer.slots((1..1025).map(exec));
+    grown_by(&mut composer);
+    let name = composer.text("NVIDIA H200");
+    let context = |device, live_bytes, limit_bytes, pool_state: PoolState| ContextSlot {
+        name,
+        device,
+        live_bytes,
+        peak_bytes: 1023 * GIB,
+        idle_bytes: 900 * MIB,
+        idle_peak_bytes: 2 * GIB,
+        idle_blocks: 12,
+        limit_bytes,
+        pool_state: pool_state as u64,
+        ..Default::default()
+    };
+    composer.slots([context(0, 17 * GIB, 1024 * GIB, PoolState::On), context(7, 0, 0, PoolState::Peers)]);
+    let mut shard = vec![0; c::PER_SHARD];
+    for (index, n) in [(c::POOL_HITS, 1_234_567_890), (c::POOL_MISSES, 12_345), (c::POOL_KEPT, 1_234_567)] {
+        shard[index] = n;
+    }
+    (shard[c::EXECS_CREATED], shard[c::LAUNCHES]) = (12_345, 1_234_567_890);
+    shard[c::allocs(AllocKind::Device)] = SAMPLES + 2;
+    shard[c::alloc_bytes(AllocKind::Device)] = 12 * GIB + (300 + 12 * SAMPLES) * MIB;
+    composer.words(TableKind::Counters, &shard);
+    add_events(&mut composer);
+    let snapshot = Snapshot::read(&composer.finish()[..]).unwrap().unwrap();
+    Ledger::of(&World::here(None), Opened { snapshot, path: "none".into(), process: None })
+}
+
+fn add_events(composer: &mut Composer) {
+    let text = composer.text("warm up");
+    let event = |seq, kind: EventKind, time_ns| EventSlot {
+        kind: kind as u8,
+        seq,
+        time_ns,
+        tid: 4_194_304,
+        context: 1,
+        ..Default::default()
+    };
+    composer.slots([
+        EventSlot { text, ..event(4097, EventKind::Mark, 2 * SECOND) },
+        EventSlot { code: 700, stack: 4, ..event(4098, EventKind::InstantiateFailed, NOW - 3725 * SECOND) },
+        EventSlot { a: 1023 * GIB, code: 2, stack: 2, ..event(4099, EventKind::AllocFailed, NOW - SECOND) },
+    ]);
+}
+
+/// Bytes and count at a sample.
+type Held = fn(u64) -> (u64, u64);
+
+/// Adds the samples.
+fn grown_by(composer: &mut Composer) {
+    let time_ns = |at: u64| NOW - (SAMPLES - at) * SECOND;
+    let sample = |at: u64| SampleSlot {
+        seq: at,
+        time_ns: time_ns(at),
+        device_live: 12 * GIB + 300 * MIB + at * 12 * MIB,
+        allocs_live: at + 2,
+        execs_live: 1024,
+        rss: 512 * MIB,
+        device_idle: 900 * MIB,
+        ..Default::default()
+    };
+    composer.slots((0..SAMPLES).map(sample));
+    let held: [Held; 3] = [|_| (12 * GIB, 1), |at| (12 * MIB * (at + 1), at + 1), |_| (300 * MIB, 1)];
+    let mut words = vec![0; GROWTH_BLOCK * (held.len() + 1)];
+    for at in 0..SAMPLES {
+        words[at as usize] = time_ns(at);
+        for (row, held) in held.iter().enumerate() {
+            let block = GROWTH_BLOCK * (row + 1) + at as usize;
+            (words[block], words[block + GROWTH_POINTS]) = held(at);
+        }
+    }
+    let row = |(row, held): (usize, &Held)| {
+        let (kind, key, (bytes, count)) = (GrowthKind::Site as u8, row as u64 + 1, held(SAMPLES - 1));
+        GrowthSlot { kind, key, since_ns: time_ns(0), bytes, count, peak_bytes: bytes, ..Default::default() }
+    };
+    composer.slots(held.iter().enumerate().map(row));
+    composer.words(TableKind::GrowthPoints, &words);
+}
 
 fn state() -> State {
     State::new(Some("/7.ledger".into()), Duration::from_secs(1), false)
+}
+
+/// Presses keys that are seen at once.
+fn go(state: &mut State, keys: &str) {
+    let look = look(state);
+    press(state, &look, keys);
 }
 
 fn press(state: &mut State, look: &Look, keys: &str) {
@@ -21,6 +163,15 @@ fn press(state: &mut State, look: &Look, keys: &str) {
         let code = if c == '\r' { KeyCode::Enter } else { KeyCode::Char(c) };
         let _ = state.key(&KeyEvent::new(code, KeyModifiers::NONE), Some(look));
     }
+}
+
+/// Returns a look at the present state.
+fn look(state: &State) -> Look {
+    let mut look = tabs::look(&ledger(), &state.ask(), &mut Memory::default());
+    // How long ago a dump was made depends on today.
+    look.lines[0] = "llama-server  pid 4194304, recorded for 3 h 5 min, interception complete".into();
+    look.head = Some(Head { running: true, ..look.head.unwrap() });
+    Look { pace: Duration::from_secs(2), ..look }
 }
 
 /// Contents of a screen of this size.
@@ -39,9 +190,14 @@ fn screen(state: &State, look: Option<&Look>, columns: u16, rows: u16, means: Me
 const ALL: Means = Means { colour: true, ascii: false };
 
 /// Compares a screen with its pictures at the important sizes.
-fn holds(name: &str, state: &State, look: &Look) {
+fn holds(name: &str, state: &State) {
+    let look = look(state);
     for (columns, rows) in [(60, 20), (80, 24), (120, 40)] {
-        let now = screen(state, Some(look), columns, rows, ALL);
+        let mut now = screen(state, Some(&look), columns, rows, ALL);
+        // A clock depends on the zone.
+        for (at, _) in now.clone().match_indices(" 1970-01-0") {
+            now.replace_range(at + 1..at + 20, "1970-01-01 00:00:00");
+        }
         let file = format!("src/commands/top/draw/pictures/{name}-{columns}x{rows}.txt");
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(&file);
         if std::env::var_os("BLESS").is_some() {
@@ -50,254 +206,92 @@ fn holds(name: &str, state: &State, look: &Look) {
         }
         let picture = std::fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(now, picture, "{file} is not what is drawn; BLESS=1 writes it anew:\n{now}");
-        whole(&now, look);
+        whole(&now, &look);
     }
 }
 
-/// Checks that every number on the screen is whole: each word with a digit is a word of the look.
+/// Checks that every number of the tables is whole: each word with a digit is one of a wide screen.
 fn whole(screen: &str, look: &Look) {
-    let sheets = [&look.numbers, &look.list];
-    let cells = sheets.iter().flat_map(|sheet| &sheet.rows).flat_map(|row| &row.cells);
-    let mut said: Vec<String> = cells.map(|of| cell(of, 99)).collect();
-    said.extend(look.lines.iter().chain(&look.warnings).cloned());
-    said.push(format!("{} {} every 1.0 s 2.0 s 1 2 3 4 5 pid {}", look.head.name, look.head.status, look.head.pid));
-    let known: Vec<&str> = said.iter().flat_map(|text| text.split_whitespace()).collect();
-    let rows = look.list.rows.len();
+    let lines = |sheet: &crate::view::table::Sheet| sheet.lines(400, &(0..sheet.len()).collect::<Vec<_>>());
+    let mut said = [lines(&look.totals), lines(&look.list.sheet), look.lines.clone()].concat();
+    said.push("Δ 0 ns every 2.0 s 1 2 3 4 5 1970-01-01 00:00:00".into());
+    let said = anstream::adapter::strip_str(&said.join("\n")).to_string();
+    let known: Vec<&str> = said.split_whitespace().collect();
     for line in screen.lines() {
-        for word in
-            line.split_whitespace().filter(|word| word.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c)))
-        {
-            let of_footer = line.contains(" of ") && word.parse::<usize>().is_ok_and(|n| n <= rows);
-            assert!(word == "-" || known.contains(&word) || of_footer, "{word:?} is cut in: {line}");
+        // The text of a cell may be shortened in the middle, with a mark.
+        let digits =
+            |word: &&str| !word.contains('…') && word.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c));
+        for word in line.split_whitespace().filter(digits) {
+            let of_footer = line.contains(" of ") && word.parse::<usize>().is_ok_and(|n| n <= look.list.sheet.len());
+            assert!(known.contains(&word) || of_footer, "{word:?} is cut in: {line}");
         }
-    }
-}
-
-fn bars(from: u64, to: u64) -> Cell {
-    Cell::Bars((0..60).map(|at| from + (to.saturating_sub(from)) * at / 59).collect())
-}
-
-fn number(name: &str, now: u64, peak: u64, rate: f64) -> Row {
-    Row::new(name, vec![Cell::text(name), Cell::Bytes(now), Cell::Bytes(peak), Cell::BytesRate(rate), bars(0, now)])
-}
-
-fn site(name: &str, bytes: u64, count: u64, rate: f64, grows: bool) -> Row {
-    let cells = vec![
-        Cell::text(if grows { "▲" } else { "" }),
-        Cell::Bytes(bytes),
-        Cell::Count(count),
-        Cell::Age(3_725_000_000_000),
-        Cell::BytesRate(rate),
-        Cell::text(if grows { "grows steadily" } else { "one-off" }),
-        bars(bytes / 2, bytes),
-        Cell::text(name),
-    ];
-    Row::new(name, cells).style(if grows { WARN } else { PLAIN })
-}
-
-pub(super) fn look(state: &State) -> Look {
-    let head = Head {
-        name: "llama-server".into(),
-        pid: 4194304,
-        status: "recorded for 3 h 5 min".into(),
-        running: true,
-        ..Head::default()
-    };
-    let numbers = vec![
-        number("device memory, live", 17 * GIB + 300 * MIB, 1023 * GIB, 12.5 * MIB as f64),
-        number("pinned host memory", 512 * MIB, 512 * MIB, 0.0),
-        number("idle in the pool", 900 * MIB, 2 * GIB, -3.0 * MIB as f64),
-        Row::new(
-            "allocations",
-            vec![
-                Cell::text("allocations"),
-                Cell::Count(1_234_567),
-                Cell::Count(1_300_000),
-                Cell::CountRate(88.0),
-                bars(5, 9),
-            ],
-        ),
-    ];
-    let sites = vec![
-        site(
-            "ggml_cuda_pool_vmm::alloc ggml-cuda.cu:512 ← ggml_cuda_op_mul_mat_cublas ggml-cuda.cu:1388",
-            12 * GIB,
-            1,
-            0.0,
-            false,
-        ),
-        site("kv_cache_grow llama-kv-cache.cpp:301", 4 * GIB, 1_234_567, 12.5 * MIB as f64, true),
-        site("ein_Name_日本語 a.cu:5", 300 * MIB, 12, 0.0, false),
-    ];
-    Look {
-        ask: state.ask(),
-        head,
-        warnings: vec!["1,024 records did not fit and are missing: raise GPUMEM_LEDGER_MAX".into()],
-        lines: vec!["each second: 12345 allocations, 12344 frees, 88888 launches, 12 instantiates, 3 updates".into()],
-        numbers: Sheet { columns: NUMBERS, rows: numbers, ..Sheet::default() },
-        list: Sheet { columns: ALLOCATIONS, of: "site".into(), rows: sites, left_out: 0, empty: "nothing is live" },
-        detail: None,
-        unnamed: 0,
-        pace: Duration::from_secs(2),
     }
 }
 
 #[test]
 fn the_overview() {
-    let state = state();
-    holds("overview", &state, &look(&state));
+    holds("overview", &state());
 }
 
 #[test]
 fn allocations() {
     let mut state = state();
+    go(&mut state, "2");
     let first = look(&state);
-    press(&mut state, &first, "2");
-    let mut look = Look { numbers: Sheet::default(), ..look(&state) };
-    look.warnings.clear();
-    look.lines.clear();
-    press(&mut state, &look, "jsss");
-    holds("allocations", &state, &look);
-    press(&mut state, &look, "/KV");
-    let filtered = screen(&state, Some(&look), 80, 24, ALL);
-    assert!(filtered.contains("kv_cache_gro") && !filtered.contains("cublas"), "{filtered}");
+    press(&mut state, &first, "jsss");
+    holds("allocations", &state);
+    press(&mut state, &first, "/KV");
+    let filtered = screen(&state, Some(&first), 80, 24, ALL);
+    assert!(filtered.contains("kv_cache_gro") && !filtered.contains("ggml"), "{filtered}");
     assert!(filtered.contains("only rows with: KV"), "{filtered}");
-}
-
-/// Returns a look at a tab: its numbers and its list.
-fn tab(key: &str, numbers: Vec<Row>, list: Sheet, lines: &[&str]) -> (State, Look) {
-    let mut state = state();
-    let first = look(&state);
-    press(&mut state, &first, key);
-    let lines = lines.iter().map(|line| (*line).to_owned()).collect();
-    let numbers = Sheet { columns: NUMBERS, rows: numbers, ..Sheet::default() };
-    let look = Look { numbers, list, lines, warnings: Vec::new(), ..look(&state) };
-    (state, look)
-}
-
-fn counted(name: &str, now: u64, rate: f64) -> Row {
-    let cells = vec![Cell::text(name), Cell::Count(now), Cell::Empty, Cell::CountRate(rate), bars(0, now)];
-    Row::new(name, cells)
 }
 
 #[test]
 fn graphs() {
-    let graph = |name: &str, execs: u64, device: u64, launches: u64| {
-        let cells = vec![
-            Cell::Count(execs),
-            Cell::Count(execs * 2),
-            Cell::Bytes(device),
-            Cell::Bytes(device * 3),
-            Cell::Count(launches),
-            Cell::BytesRate(12.5 * MIB as f64),
-            Cell::Age(3_725_000_000_000),
-            bars(device / 2, device),
-            Cell::text(name),
-        ];
-        Row::new(name, cells)
-    };
-    let rows = vec![
-        graph(
-            "ggml_cuda_graph_update_executable ggml-cuda.cu:2894 ← ggml_backend_cuda_graph_compute",
-            1024,
-            GIB,
-            88_888_888,
-        ),
-        graph("capture_step sd.cpp:77", 12, 300 * MIB, 12),
-    ];
-    let numbers = vec![
-        counted("graphs", 123_456, 88.0),
-        counted("execs", 1_036, -3.0),
-        number("graphs' host memory ~", 900 * MIB, 2 * GIB, -3.0 * MIB as f64),
-        counted("launches", 1_234_567_890, 5_333_280.0),
-        counted("retargets", 1_234_567, 0.0),
-        counted("real instantiates", 12_345, 0.0),
-        counted("evictions", 1_234, 720.0),
-    ];
-    let list = Sheet { columns: GRAPHS, of: "site".into(), rows, left_out: 0, empty: "no graphs" };
-    let lines = ["graph cache on: 64 of at most 64 real execs serve 1,036 handles of 12 classes, 3 are parked"];
-    let (state, look) = tab("3", numbers, list, &lines);
-    holds("graphs", &state, &look);
+    let mut state = state();
+    go(&mut state, "3");
+    holds("graphs", &state);
 }
 
 #[test]
 fn pool() {
-    let context = |context: u64, limit: Cell, said: &str, style| {
-        let bytes = [17 * GIB + 300 * MIB, 1023 * GIB, 900 * MIB, 2 * GIB].map(Cell::Bytes);
-        let cells = [Cell::Count(context), Cell::Count(7)].into_iter().chain(bytes);
-        Row::new(context.to_string(), cells.chain([Cell::Empty, limit, Cell::text(said)]).collect()).style(style)
-    };
-    let rows = vec![
-        context(1, Cell::Bytes(1024 * GIB), "on", PLAIN),
-        context(12, Cell::Empty, "aside: peer access is on, so that a free has to be the real one", WARN),
-    ];
-    let mut numbers = look(&state()).numbers.rows;
-    numbers.truncate(3);
-    numbers.remove(1);
-    for (name, now) in [
-        ("hits", 1_234_567_890),
-        ("from the driver", 12_345),
-        ("past the pool", 0),
-        ("frees kept", 1_234_567),
-        ("blocks given back", 12_345),
-        ("frees that waited", 88),
-        ("spills", 3),
-        ("over the limit", 1),
-    ] {
-        numbers.push(counted(name, now, 88.0));
-    }
-    let list = Sheet { columns: CONTEXTS, rows, empty: "no context", ..Sheet::default() };
-    let (state, look) = tab("4", numbers, list, &["pool on, strict: 900.0 MiB idle of at most 2.0 GiB, 99.9 % hits"]);
-    holds("pool", &state, &look);
+    let mut state = state();
+    go(&mut state, "4");
+    holds("pool", &state);
 }
 
 #[test]
 fn events() {
-    let event = |seq: u64, ago: u64, what: &str, thread: &str, said: &str, style| {
-        let site = if seq == 9 { Cell::text("kv_cache_grow llama-kv-cache.cpp:301 ← main") } else { Cell::Empty };
-        Row::new(seq.to_string(), vec![Cell::Age(ago), Cell::text(what), Cell::text(thread), Cell::text(said), site])
-            .style(style)
-    };
-    let refused = "1023.0 GiB of device memory were refused (error 2)";
-    let rows = vec![
-        event(9, 1_000_000_000, "alloc-failed", "4194304 llama-server", refused, BAD),
-        event(8, 3_725_000_000_000, "instantiate-failed", "4194311 ein_Name_日本", "error 700", BAD),
-        event(7, 90_000_000_000_000, "mark", "4194304", "warm up", PLAIN),
-    ];
-    let list = Sheet { columns: EVENTS, rows, empty: "no events", ..Sheet::default() };
-    let (state, look) = tab("5", Vec::new(), list, &["4,096 older events are no longer kept: GPUMEM_EVENTS"]);
-    holds("events", &state, &look);
+    let mut state = state();
+    go(&mut state, "5");
+    holds("events", &state);
+}
+
+/// All about a row: its columns, its call stacks.
+#[test]
+fn details() {
+    for (tab, said) in [
+        ("1", ["history ▁", "kv_cache_grow llama-kv-cache.cpp:301"]),
+        ("2", ["times   1,300,000", "    main server.cpp:77"]),
+        ("3", ["launches        91,021,312", "    main server.cpp:77"]),
+        ("5", ["context 1 on 0: NVIDIA H200", "    main server.cpp:77"]),
+    ] {
+        let mut state = state();
+        go(&mut state, tab);
+        go(&mut state, "\r");
+        let shown = screen(&state, Some(&look(&state)), 80, 40, ALL);
+        assert!(said.iter().all(|said| shown.contains(said)), "{tab}: {said:?}\n{shown}");
+    }
 }
 
 #[test]
-fn processes() {
-    let state = State::new(None, Duration::from_secs(1), false);
-    let process = |pid: u64, name: &str, status: &str, device: u64, style| {
-        let cells = vec![
-            Cell::text(pid.to_string()),
-            Cell::text(name),
-            Cell::text(status),
-            Cell::Bytes(device),
-            Cell::Bytes(0),
-            Cell::Bytes(512 * MIB),
-            Cell::Count(1_234_567),
-            Cell::Count(1_024),
-            Cell::Bytes(3 * GIB),
-            Cell::BytesRate(12.5 * MIB as f64),
-            bars(0, device),
-        ];
-        Row::new(pid.to_string(), cells).style(style)
-    };
-    let unreadable = vec![Cell::text("77"), Cell::text("python3.12"), Cell::text("unreadable")];
-    let rows = vec![
-        process(4_194_304, "llama-server", "running", 17 * GIB + 300 * MIB, PLAIN),
-        process(4_194_303, "a_very_long_…process", "killed 12 min ago", 1023 * GIB, DIM),
-        Row::new("77", unreadable).style(BAD),
-    ];
-    let head = Head { status: "1 process with libgpumem.so".into(), ..Head::default() };
-    let list = Sheet { columns: PROCESSES, rows, empty: "none", ..Sheet::default() };
-    let look = Look { head, list, numbers: Sheet::default(), warnings: Vec::new(), lines: Vec::new(), ..look(&state) };
-    holds("processes", &state, &look);
+fn a_baseline_counts_growth_from_then_on() {
+    let mut state = state();
+    let mut memory = Memory::default();
+    go(&mut state, "b");
+    let seen = tabs::look(&ledger(), &state.ask(), &mut memory);
+    let shown = screen(&state, Some(&seen), 120, 40, ALL);
+    assert!(shown.contains("Δ 0 ns") && shown.contains("  growth  ") && shown.contains("+0 B"), "{shown}");
 }
 
 #[test]
@@ -308,7 +302,7 @@ fn help_shows_every_key_and_scrolls() {
     for (columns, rows) in [(60, 20), (80, 24), (120, 40)] {
         let mut seen = String::new();
         for from in (0..80).step_by(10) {
-            state.help = Some(from);
+            state.from = from;
             seen.push_str(&screen(&state, Some(&look), columns, rows, ALL));
         }
         for (keys, _) in super::super::keys::KEYS {
@@ -320,11 +314,10 @@ fn help_shows_every_key_and_scrolls() {
 #[test]
 fn without_colours_and_in_ascii_all_is_said_all_the_same() {
     let state = state();
-    let look = look(&state);
-    let plain = screen(&state, Some(&look), 120, 40, Means { colour: false, ascii: true });
+    let plain = screen(&state, Some(&look(&state)), 120, 40, Means { colour: false, ascii: true });
     assert!(plain.is_ascii(), "{plain}");
-    // The glyph of growth, the title of the rate, the arrow of a caller.
-    for said in ["^", "d/min", "1388", "~", "grows steadily"] {
+    // The growth, its history, the verdict.
+    for said in ["per minute", "_..", "512", "grows steadily"] {
         assert!(plain.contains(said), "{said}\n{plain}");
     }
 }
@@ -374,7 +367,7 @@ fn only_what_changed_is_written() {
     };
     let first = draw(&state, &look);
     assert!(first.diff(&draw(&state, &look)).is_empty(), "the same look is the same screen");
-    look.head.status = "recorded for 3 h 6 min".into();
+    look.lines[0] = look.lines[0].replace("5 min", "6 min");
     assert_eq!(first.diff(&draw(&state, &look)).len(), 1, "one digit");
     press(&mut state, &look, "j");
     assert!(first.diff(&draw(&state, &look)).len() < 3 * 80, "two rows change their style");
