@@ -94,11 +94,11 @@ fn verdict(found: &FoundProcess, at: &At, all: bool) -> std::result::Result<Stri
         LedgerFile::Unreadable { why, .. } if found.process.is_none() => Err(format!("{}; --all removes it", why.what)),
         LedgerFile::Unreadable { .. } => Err("its process is running".into()),
         LedgerFile::Ledger { status, .. } => match status.life {
-            Life::Running | Life::BeingParked | Life::Parked | Life::Elsewhere => Err("its process is running".into()),
             Life::Dump => Err("it is a dump".into()),
-            Life::Exited | Life::Killed if status.other_boot => Ok(format!("{}, before this boot", status.text())),
-            Life::Exited | Life::Killed if all || status.ago_ns >= KEEP_NS => Ok(status.text()),
-            Life::Exited | Life::Killed => Err(format!("{}: kept for a day; --all removes it", status.text())),
+            life if !life.is_over() => Err("its process is running".into()),
+            _ if status.other_boot => Ok(format!("{}, before this boot", status.text())),
+            _ if all || status.ago_ns >= KEEP_NS => Ok(status.text()),
+            _ => Err(format!("{}: kept for a day; --all removes it", status.text())),
         },
     }
 }

@@ -36,7 +36,8 @@ pub(super) struct Row {
     pub(super) pid: u32,
     name: String,
     uid: Option<u32>,
-    /// `running`, `being-parked`, `parked`, `elsewhere`, `exited`, `killed`, `dump`, `no-gpu-call`, `unseen`, `unreadable`.
+    /// `running`, `stopped`, `being-parked`, `parked`, `elsewhere`, `exited`, `killed`, `replaced`, `dump`, `no-gpu-call`,
+    /// `unseen`, `unreadable`.
     status: &'static str,
     status_text: String,
     /// The status for a column.
@@ -68,7 +69,8 @@ impl Args {
         let survey = find::survey(&context.world);
         let shown = survey.found.iter().filter(|found| !self.live || !found.is_unreadable_and_dead());
         let rows = shown.map(|found| row(&context.world, found));
-        let processes: Vec<_> = rows.filter(|row| !self.live || !matches!(row.status, "exited" | "killed")).collect();
+        let processes: Vec<_> =
+            rows.filter(|row| !self.live || !matches!(row.status, "exited" | "killed" | "replaced")).collect();
         let left_out = !survey.found.is_empty();
         let report = Report { processes, warnings: survey.warnings };
         let none = report.processes.is_empty();
@@ -97,11 +99,11 @@ impl Args {
 
 /// Returns the row of a process.
 pub(super) fn row(world: &World, found: &FoundProcess) -> Row {
-    let resident = found.process.as_ref().and_then(|process| process.resident(world));
+    let resident = found.running().and_then(|process| process.resident(world));
     let mut row = Row {
         pid: found.pid,
         name: found.name(),
-        uid: found.process.as_ref().map(|process| process.uid),
+        uid: found.running().map(|process| process.uid),
         status: "unreadable",
         rss_bytes: resident.map(|resident| resident.rss),
         ledger: found.path().map(Into::into),
@@ -125,11 +127,13 @@ pub(super) fn row(world: &World, found: &FoundProcess) -> Row {
             let balance = |made, gone| summary.counter(made).saturating_sub(summary.counter(gone));
             row.status = match status.life {
                 Life::Running => "running",
+                Life::Stopped => "stopped",
                 Life::BeingParked => "being-parked",
                 Life::Parked => "parked",
                 Life::Elsewhere => "elsewhere",
                 Life::Exited => "exited",
                 Life::Killed => "killed",
+                Life::Replaced => "replaced",
                 Life::Dump => "dump",
             };
             let cut = if summary.cut.is_some() { ", cut short" } else { "" };

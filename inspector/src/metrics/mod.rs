@@ -28,7 +28,6 @@ use crate::parking::share;
 use crate::source::budget::{self, Budget};
 use crate::source::choose::{self, Opened};
 use crate::source::find::{self, Depth, FoundProcess, LedgerFile};
-use crate::source::liveness::Life;
 use crate::source::nvml::Books;
 use crate::source::remembered::Remembered;
 use crate::source::world::World;
@@ -213,7 +212,7 @@ fn of_found(
 /// Returns a process's counters, without its call sites. The survey did not read those of a running process.
 fn summary(world: &World, found: &FoundProcess) -> Option<Ledger> {
     let opened = match &found.what {
-        LedgerFile::Ledger { path, summary, .. } if found.process.is_none() => {
+        LedgerFile::Ledger { path, summary, .. } if found.running().is_none() => {
             Opened { snapshot: (**summary).clone(), path: path.clone(), process: None }
         }
         _ => choose::read_tables(world, found, find::for_lists, MOST_OF_SUMMARY).ok()?,
@@ -223,10 +222,10 @@ fn summary(world: &World, found: &FoundProcess) -> Option<Ledger> {
 
 /// Adds the counters of processes that ended a moment ago. A pid that a living process has now belongs to that process.
 fn of_ended(page: &mut Page, world: &World, found: &[FoundProcess], pids: &mut HashSet<u32>) {
-    let at_hand = found.iter().filter(|found| found.process.is_some()).map(|found| found.pid);
+    let at_hand = found.iter().filter(|found| found.running().is_some()).map(|found| found.pid);
     pids.extend(at_hand);
     let just_ended = |found: &&FoundProcess| {
-        let ended = found.status().filter(|status| matches!(status.life, Life::Exited | Life::Killed));
+        let ended = found.status().filter(|status| status.life.is_over());
         ended.is_some_and(|status| !status.other_boot && status.ago_ns < ENDED_WITHIN_NS)
     };
     let mut ended: Vec<&FoundProcess> = found.iter().filter(just_ended).collect();

@@ -72,7 +72,11 @@ pub(super) fn add_ended(page: &mut Page, ledger: &Ledger) {
     let head = Head::of(ledger);
     page.whose(head.pid, &head.name);
     page.add(&t::UP, &[], 0.0);
-    let how = if ledger.status.life == Life::Exited { "exited" } else { "killed" };
+    let how = match ledger.status.life {
+        Life::Exited => "exited",
+        Life::Replaced => "replaced",
+        _ => "killed",
+    };
     page.add(&t::ENDED_SECONDS, &[("how", how)], seconds(ledger.status.ago_ns));
     counted(page, ledger, &totals::kinds(ledger));
     page.nobodys();

@@ -86,7 +86,7 @@ fn list_anew(world: &World, remembered: &mut Remembered, earlier: Vec<FoundProce
     let budget = Budget::new(budget::BYTES / 2, budget::TIME / 2);
     let survey = find::survey_again(world, budget, remembered, Depth::Lists);
     let is_whole = survey.budget.left_out().is_none();
-    let live = |found: &FoundProcess| found.is_live() || found.process.is_some();
+    let live = |found: &FoundProcess| found.is_live() || found.running().is_some();
     let mut found: Vec<_> = survey.found.into_iter().filter(live).collect();
     if !is_whole {
         let listed: HashSet<u32> = found.iter().filter(|found| found.is_live()).map(|found| found.pid).collect();

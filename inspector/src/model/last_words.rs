@@ -2,7 +2,6 @@
 
 use super::Ledger;
 use super::sites::Sites;
-use crate::source::liveness::Life;
 use crate::text::{shorten, units};
 use gpumem_wire::kinds::EventKind;
 
@@ -14,7 +13,7 @@ const A_SECOND_NS: u64 = 1_000_000_000;
 /// Describes the request that was refused shortly before the process ended. `None` if it runs, or ended for another
 /// reason.
 pub(super) fn out_of_memory(ledger: &Ledger) -> Option<String> {
-    if !matches!(ledger.status.life, Life::Exited | Life::Killed) {
+    if !ledger.status.life.is_over() {
         return None;
     }
     let last = ledger.last_event(EventKind::OutOfMemory, |_| true)?;

@@ -7,7 +7,7 @@ pub(crate) mod frames;
 use crate::source::ask::Whom;
 use crate::source::called;
 use crate::source::choose::Opened;
-use crate::source::liveness::Status;
+use crate::source::liveness::{Life, Status};
 use crate::source::process::Process;
 use crate::source::world::World;
 use crate::symbols::modules::Place;
@@ -51,6 +51,7 @@ impl Ledger {
     pub(crate) fn of(world: &World, opened: Opened) -> Self {
         let Opened { snapshot, path, process } = opened;
         let status = Status::of(world, &snapshot, process.as_ref());
+        let process = process.filter(|_| status.life != Life::Replaced);
         let place = match process.as_ref().filter(|_| status.is_here()) {
             Some(process) => Place::of(world, process),
             None => Place::here(),

@@ -15,7 +15,9 @@ pub(crate) fn head(out: &mut dyn Write, head: &Head, ledger: &Ledger) -> std::io
     let life = match ledger.status.life {
         Life::Running | Life::Elsewhere => recorded,
         Life::Parked => format!("{status} with {} on the host, {recorded}", units::bytes(head.parked_bytes)),
-        Life::BeingParked | Life::Exited | Life::Killed | Life::Dump => format!("{status}, {recorded}"),
+        Life::Stopped | Life::BeingParked | Life::Exited | Life::Killed | Life::Replaced | Life::Dump => {
+            format!("{status}, {recorded}")
+        }
     };
     let mode = if head.mode == "record-only" { format!(", record-only: {}", head.mode_reason) } else { String::new() };
     let name = paint(HEAD, clean(&head.name));

@@ -65,7 +65,7 @@ fn of_name(world: &World, file: &OsStr, asked: &TargetRequest) -> Result<Opened>
             _ => none_of_name(&survey, name, asked),
         }),
         // The process is listed but has no readable ledger: the message says why.
-        [] => match survey.found.iter().find(|found| found.process.is_some() && found.is_called(name)) {
+        [] => match survey.found.iter().find(|found| found.running().is_some() && found.is_called(name)) {
             Some(found) => read(world, found),
             None => Err(none_of_name(&survey, name, asked)),
         },
@@ -259,7 +259,7 @@ fn nothing(world: &World, survey: &find::Survey) -> Failure {
         tracing::warn!("{warning}");
     }
     // A running process says more than a ledger that another version of gpumem left.
-    match survey.found.iter().find(|found| found.process.is_some()).or(survey.found.first()) {
+    match survey.found.iter().find(|found| found.running().is_some()).or(survey.found.first()) {
         None => Failure::nothing(format!(
             "no process with libgpumem.so was found, and no ledger in {}",
             world.own_dir.display()

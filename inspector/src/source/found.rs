@@ -2,7 +2,7 @@
 
 use super::called;
 use super::folder::{FileIdentity, Folder};
-use super::liveness::Status;
+use super::liveness::{Life, Status};
 use super::process::{Mapped, Process};
 use crate::failure::Failure;
 use gpumem_wire::read::Snapshot;
@@ -46,7 +46,7 @@ pub(crate) enum LedgerFile {
 impl FoundProcess {
     pub(crate) fn name(&self) -> String {
         match (&self.what, &self.process) {
-            (LedgerFile::Ledger { summary, .. }, process) => called::name_of(summary, process.as_ref()),
+            (LedgerFile::Ledger { summary, .. }, _) => called::name_of(summary, self.running()),
             (_, Some(process)) => process.name.clone(),
             _ => "?".into(),
         }
@@ -54,7 +54,7 @@ impl FoundProcess {
 
     /// True if the user may mean this process by `name`: its own name, or its program's.
     pub(crate) fn is_called(&self, name: &str) -> bool {
-        let is_exe = |summary: &Snapshot| called::program_of(summary, self.process.as_ref()) == name;
+        let is_exe = |summary: &Snapshot| called::program_of(summary, self.running()) == name;
         self.name() == name || matches!(&self.what, LedgerFile::Ledger { summary, .. } if is_exe(summary))
     }
 
@@ -82,6 +82,11 @@ impl FoundProcess {
     /// True if the process is dead and another version of gpumem can read its ledger.
     pub(crate) fn is_dead_of_other_version(&self) -> bool {
         self.is_unreadable_and_dead() && matches!(self.what, LedgerFile::Unreadable { other_version: Some(_), .. })
+    }
+
+    /// Returns the process, if it runs the program of the ledger.
+    pub(crate) fn running(&self) -> Option<&Process> {
+        self.process.as_ref().filter(|_| self.status().is_none_or(|status| status.life != Life::Replaced))
     }
 
     /// True if the ledger's process runs.

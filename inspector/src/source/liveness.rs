@@ -14,6 +14,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) enum Life {
     /// The process runs and was found.
     Running,
+    /// The process was stopped by a signal or by its tracer.
+    Stopped,
     /// The process runs, and its device memory is on its way to the host.
     BeingParked,
     /// The process is there, its device memory is on the host, and its driver calls wait.
@@ -24,14 +26,21 @@ pub(crate) enum Life {
     Exited,
     /// The process is gone and did not say so: SIGKILL, a crash, `_exit`, an out-of-memory kill.
     Killed,
+    /// The process called `exec` and runs another program. Memory of the ledger's program was freed.
+    Replaced,
     /// The file is a dump, made while the process ran or of the ledger it left.
     Dump,
 }
 
 impl Life {
+    /// True if the program of the ledger has ended.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Exited | Self::Killed | Self::Replaced)
+    }
+
     /// True if the process is there, and is found by its pid.
     pub(crate) fn is_here(self) -> bool {
-        matches!(self, Self::Running | Self::BeingParked | Self::Parked)
+        matches!(self, Self::Running | Self::Stopped | Self::BeingParked | Self::Parked)
     }
 }
 
@@ -49,6 +58,9 @@ pub(crate) struct Status {
 
 /// A younger heartbeat means a living process, seen or not. The control thread beats every second.
 const HEARTBEAT_FRESH_NS: u64 = 5_000_000_000;
+/// So long after its last heartbeat the process may be stopped, or run another program: its mappings are read. A traced
+/// process that stops for a moment at each system call counts as running.
+const HEARTBEAT_LATE_NS: u64 = 2_000_000_000;
 
 impl Status {
     /// Returns the status of a ledger, given the process of its name if that runs.
@@ -71,12 +83,16 @@ impl Status {
         if other_boot {
             return gone(Life::Killed);
         }
-        let fresh = header.heartbeat_ns != 0 && now.saturating_sub(header.heartbeat_ns) < HEARTBEAT_FRESH_NS;
+        let beats = header.heartbeat_ns != 0;
+        let since_beat = now.saturating_sub(header.heartbeat_ns);
+        let (fresh, late) = (beats && since_beat < HEARTBEAT_FRESH_NS, beats && since_beat > HEARTBEAT_LATE_NS);
         match process {
-            Some(_) => {
+            Some(process) if late && process.is_another_program(world) => gone(Life::Replaced),
+            Some(process) => {
                 let (life, since) = match u8::try_from(header.parking).ok().and_then(Parking::from_u8) {
                     Some(Parking::Quiet) => (Life::BeingParked, header.parking_ns),
                     Some(Parking::Parked) => (Life::Parked, header.parking_ns),
+                    Some(Parking::Running) | None if late && process.is_stopped => (Life::Stopped, now),
                     Some(Parking::Running) | None => (Life::Running, now),
                 };
                 Self { life, now_ns: now, ago_ns: now.saturating_sub(since), other_boot }
@@ -117,7 +133,7 @@ impl Status {
     pub(crate) fn ago(&self, ns: u64) -> String {
         let span = match self.life {
             // The last sign of life of a killed process is up to a second before its end.
-            Life::Exited | Life::Killed if ns < 1_000_000_000 => "less than a second".into(),
+            life if life.is_over() && ns < 1_000_000_000 => "less than a second".into(),
             _ => crate::text::units::span(ns),
         };
         format!("{span} {}", self.ago_words())
@@ -126,8 +142,8 @@ impl Status {
     /// Returns the point in time that ages count from, in words.
     pub(crate) fn ago_words(&self) -> &'static str {
         match self.life {
-            Life::Running | Life::BeingParked | Life::Parked | Life::Elsewhere => "ago",
-            Life::Exited | Life::Killed => "before its end",
+            Life::Running | Life::Stopped | Life::BeingParked | Life::Parked | Life::Elsewhere => "ago",
+            Life::Exited | Life::Killed | Life::Replaced => "before its end",
             Life::Dump => "before the dump",
         }
     }
@@ -135,11 +151,13 @@ impl Status {
     fn with(&self, span: fn(u64) -> String) -> String {
         match self.life {
             Life::Running => "running".into(),
+            Life::Stopped => "stopped".into(),
             Life::BeingParked => format!("being parked for {}", span(self.ago_ns)),
             Life::Parked => format!("parked {} ago", span(self.ago_ns)),
             Life::Elsewhere => "running in another pid namespace".into(),
             Life::Exited => format!("exited {} ago", span(self.ago_ns)),
             Life::Killed => format!("killed {} ago", span(self.ago_ns)),
+            Life::Replaced => format!("replaced by exec {} ago", span(self.ago_ns)),
             Life::Dump => format!("dumped {} ago", span(self.ago_ns)),
         }
     }

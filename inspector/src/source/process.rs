@@ -28,6 +28,8 @@ pub(crate) struct Process {
     pub(super) users: Users,
     /// Name of the command, at most 15 bytes.
     pub name: String,
+    /// Stopped by a signal or by its tracer.
+    pub(super) is_stopped: bool,
 }
 
 /// Users of a process, any of which may own files that it made.
@@ -87,7 +89,7 @@ impl Process {
         let mut ids = status.field("Uid:")?.split_ascii_whitespace().map_while(|id| id.parse().ok());
         let users = Users { ids: [ids.next()?, ids.next()?, ids.next()?] };
         let (ns_pid, start_ticks) = (ns_pid.unwrap_or(pid), stat.mark.start_ticks);
-        Some(Self { pid, ns_pid, start_ticks, uid: users.ids[1], users, name: stat.name })
+        Some(Self { pid, ns_pid, start_ticks, uid: users.ids[1], users, name: stat.name, is_stopped: stat.is_stopped })
     }
 
     /// Its users, any of which may own files that it made.
@@ -111,6 +113,21 @@ impl Process {
     /// Permission denied for processes of other users.
     pub(crate) fn mapped(&self, world: &World) -> io::Result<Mapped> {
         Ok(self.mapped_within(world, maps::MOST, budget::TIME)?.0)
+    }
+
+    /// True if another program replaced the one that wrote the process's ledger (`exec`): pid and start time stay, and the
+    /// ledger is no longer mapped. False if the mappings cannot be read, and if there are none: the process is ending, or
+    /// its first thread has ended.
+    pub(super) fn is_another_program(&self, world: &World) -> bool {
+        let ledger = self.id().ledger_name();
+        let (mut any, mut is_mapped) = (false, false);
+        let whole = maps::each_line(&world.proc.join(self.pid.to_string()), maps::MOST, budget::TIME, |line| {
+            any = true;
+            let name = line.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+            is_mapped = name.starts_with(ledger.as_bytes());
+            if is_mapped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        any && !is_mapped && whole.is_ok_and(|whole| whole)
     }
 
     /// As [`mapped`](Self::mapped), within `most` bytes and `time`. False if there is more.
@@ -256,6 +273,32 @@ mod tests {
         assert_eq!(me.mapped(&world).unwrap(), Mapped::default());
         assert!(Process::all(&world).contains(&me));
         assert_eq!(Process::of(&world, u32::MAX), None);
+    }
+
+    #[test]
+    fn a_program_is_replaced_only_if_its_ledger_is_seen_to_be_unmapped() {
+        let fake = tempfile::tempdir().unwrap();
+        let dir = fake.path().join("77");
+        std::fs::create_dir_all(&dir).unwrap();
+        let world = World { proc: fake.path().into(), ..World::here(None) };
+        let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
+        write("stat", "77 (srv) D 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20");
+        write("status", "Name:\tsrv\nUid:\t7\t7\t7\t7\nNSpid:\t77\t5\n");
+        let process = Process::of(&world, 77).unwrap();
+        assert!(!process.is_another_program(&world), "its mappings cannot be read");
+        write("maps", "");
+        assert!(!process.is_another_program(&world), "it is ending");
+        let cat = "7f00-7f01 r-xp 0 00:00 1 /bin/cat\n";
+        for ledger in ["/run/gm/5-4242.ledger", "/run/gm/5-4242.ledger (deleted)"] {
+            write("maps", &format!("{cat}7f02-7f03 rw-s 0 0:5 2 {ledger}\n"));
+            assert!(!process.is_another_program(&world), "{ledger}");
+        }
+        for other in ["/run/gm/5-424.ledger", "/run/gm/77-4242.ledger", "[heap]"] {
+            write("maps", &format!("{cat}7f02-7f03 rw-s 0 0:5 2 {other}\n"));
+            assert!(process.is_another_program(&world), "{other}");
+        }
+        write("maps", &cat.repeat(maps::MOST as usize / cat.len() + 1));
+        assert!(!process.is_another_program(&world), "there are more mappings than are read");
     }
 
     #[test]

@@ -53,9 +53,11 @@ impl Remembered {
         let mark = stat.mark;
         let known = self.before.remove(&pid).filter(|known| known.mark == mark && !stat.is_zombie);
         let of_process = match known {
-            Some(known) => {
-                OfProcess { is_unchanged: true, process: Process { name: stat.name, ..known.process }, ..known }
-            }
+            Some(known) => OfProcess {
+                is_unchanged: true,
+                process: Process { name: stat.name, is_stopped: stat.is_stopped, ..known.process },
+                ..known
+            },
             None => OfProcess { mark, process: Process::with(world, pid, stat)?, is_unchanged: false, shim: None },
         };
         let process = of_process.process.clone();

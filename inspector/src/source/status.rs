@@ -12,6 +12,8 @@ pub(super) struct Stat {
     pub(super) name: String,
     /// True if it ended and waits for its parent. A process goes on without its first thread, if that alone ended.
     pub(super) is_zombie: bool,
+    /// Stopped by a signal (SIGSTOP, Ctrl-Z) or by its tracer.
+    pub(super) is_stopped: bool,
     pub(super) parent: u32,
     pub(super) mark: Mark,
 }
@@ -42,7 +44,8 @@ impl Stat {
         let mark = Mark { start_ticks, faults: [number(7)?, number(9)?], is_kernel };
         let (name, threads) = (head.split_once('(')?.1.to_owned(), number(17)?);
         let is_zombie = fields[0].starts_with(['Z', 'X']) && threads <= 1;
-        Some(Self { name, is_zombie, parent: fields[1].parse().ok()?, mark })
+        let is_stopped = fields[0].starts_with(['T', 't']);
+        Some(Self { name, is_zombie, is_stopped, parent: fields[1].parse().ok()?, mark })
     }
 }
 

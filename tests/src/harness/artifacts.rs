@@ -68,6 +68,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("libwaits.so", Link::Library),
     ("libwrap.so", Link::Library),
     ("any_call", Link::Driver),
+    ("becomes", Link::Runtime),
     ("bigtls", Link::Runtime),
     ("cancel", Link::Driver),
     ("chatty", Link::Runtime),

@@ -121,13 +121,42 @@ fn stopped_process_is_readable_and_goes_on() {
     running.says("held");
     running.signal_until(libc::SIGSTOP, 'T');
     shows_what_is_held(&running.ledger(), &summary(&running.stdout()));
-    assert_eq!(running.gpumem(&["ps"])["processes"][0]["status"], "running");
+    wait_for("the process to be shown as stopped", || running.gpumem(&["ps"])["processes"][0]["status"] == "stopped");
+    assert_eq!(running.gpumem(&["stats"])["process"]["life"], "stopped");
     running.signal(libc::SIGCONT);
     let ran = running.finish().ok();
     ran.ledger().agrees_with(&ran.json()).balanced();
     let files: Vec<_> =
         std::fs::read_dir(&ran.dir).expect("its directory").map(|entry| entry.expect("an entry").path()).collect();
     assert_eq!(files, [ran.ledger().path], "a ledger is all that is left");
+}
+
+/// Pid and start time stay over exec, and the next program holds nothing of the one before.
+#[test]
+fn a_program_that_became_another_one_has_ended() {
+    let mut running = client("becomes").waits().start(true);
+    running.says("held");
+    assert_eq!(running.gpumem(&["ps"])["processes"][0]["status"], "running");
+    let pid = running.pid().to_string();
+    running.tell("go on");
+    wait_for("the ledger to be of an ended program", || {
+        running.gpumem(&["ps"])["processes"][0]["status"] == "replaced"
+    });
+    running.tell("cat answers");
+    running.says("cat answers");
+    let stats = running.gpumem(&["stats", &pid]);
+    assert_eq!(stats["process"]["life"], "replaced");
+    assert!(running.refused(&["set", &pid, "POOL=0"]).contains("is not running: replaced by exec"));
+    let found = running.gpumem(&["doctor", &pid])["findings"].clone();
+    let said =
+        |id: &str| found.as_array().unwrap().iter().find(|one| one["id"] == id).map(|one| one["finding"].clone());
+    let words = said("recording").unwrap_or_default().to_string();
+    assert!(words.contains("the program at this pid is another now"), "{found:#}");
+    assert!(said("heartbeat").is_none() && said("reach").is_some(), "{found:#}");
+    assert_eq!(running.gpumem(&["clean"])["kept"][0]["why"].as_str().map(|why| why.contains("replaced")), Some(true));
+    assert_eq!(running.gpumem(&["clean", "--all"])["removed"].as_array().map(Vec::len), Some(1));
+    assert!(running.refused(&["ps"]).contains("no ledger"));
+    running.finish().ok();
 }
 
 /// With one process to look at no pid is needed, and its numbers are plausible.

@@ -111,7 +111,11 @@ impl Args {
         let reading = Reading::of_one(&survey.found);
         let its: Vec<_> = survey.found.iter().filter(|found| found.pid == pid).collect();
         if !its.is_empty() {
-            return Ok(its.into_iter().flat_map(|found| of_found(world, found, &reading)).collect());
+            let is_over = its.iter().all(|found| found.running().is_none());
+            let replaced = its.iter().find_map(|found| found.process.as_ref()).filter(|_| is_over);
+            let now = replaced.map(|process| about(pid, checks::without_shim(&WithoutShim { world, process })));
+            let of_its = its.into_iter().flat_map(|found| of_found(world, found, &reading));
+            return Ok(of_its.chain(now.unwrap_or_default()).collect());
         }
         let process = Process::of(world, pid).ok_or_else(|| {
             let none = || {

@@ -81,6 +81,9 @@ pub(super) fn recording(of: &Subject) -> Option<Finding> {
                 .fix(format!("{fix} {pid} shows its last events"))
                 .into()
         }
+        Life::Replaced => info(format!("{name} was {}: the program at this pid is another now", of.status.text()))
+            .fix(format!("gpumem allocs {pid} shows what it held; gpumem clean --all removes its ledger"))
+            .into(),
         _ if of.is & RUNNING == 0 => {
             let is = if of.status.running() { "is " } else { "" };
             info(format!("{name} {is}{}", of.status.text())).into()

@@ -196,6 +196,7 @@ impl Session {
             false => {
                 let how = match self.ledger.status.life {
                     Life::Exited => "the process exited",
+                    Life::Replaced => "the process runs another program now",
                     _ => "the process was killed, crashed or ended by _exit",
                 };
                 self.end(context, how)

@@ -111,8 +111,8 @@ impl Report {
         course.moments.sort_by_key(|moment| moment.unix_ns);
         course.moments.drain(..course.moments.len().saturating_sub(MOMENTS));
         let kind = match ledger.status.life {
-            Life::Running | Life::BeingParked | Life::Parked | Life::Elsewhere => "process",
-            Life::Exited | Life::Killed => "ledger",
+            Life::Running | Life::Stopped | Life::BeingParked | Life::Parked | Life::Elsewhere => "process",
+            Life::Exited | Life::Killed | Life::Replaced => "ledger",
             Life::Dump => "dump",
         };
         let flame = flame::of_ledger(ledger, &course.held);
