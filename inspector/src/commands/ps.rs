@@ -67,10 +67,9 @@ impl Args {
     /// `Code::Nothing` if there is nothing to list.
     pub(super) fn run(&self, context: &Context) -> Result<()> {
         let survey = find::survey(&context.world);
-        let shown = survey.found.iter().filter(|found| !self.live || !found.is_unreadable_and_dead());
-        let rows = shown.map(|found| row(&context.world, found));
-        let processes: Vec<_> =
-            rows.filter(|row| !self.live || !matches!(row.status, "exited" | "killed" | "replaced")).collect();
+        let is_over = |found: &FoundProcess| found.status().is_some_and(|status| status.life.is_over());
+        let is_shown = |found: &&FoundProcess| !self.live || !found.is_unreadable_and_dead() && !is_over(found);
+        let processes = survey.found.iter().filter(is_shown).map(|found| row(&context.world, found)).collect();
         let left_out = !survey.found.is_empty();
         let report = Report { processes, warnings: survey.warnings };
         let none = report.processes.is_empty();

@@ -275,12 +275,17 @@ mod tests {
         assert_eq!(Process::of(&world, u32::MAX), None);
     }
 
+    /// Returns a world without processes, and the folder of its process 77.
+    fn fake_world(fake: &tempfile::TempDir) -> (World, PathBuf) {
+        let dir = fake.path().join("77");
+        std::fs::create_dir_all(&dir).unwrap();
+        (World { proc: fake.path().into(), ..World::here(None) }, dir)
+    }
+
     #[test]
     fn a_program_is_replaced_only_if_its_ledger_is_seen_to_be_unmapped() {
         let fake = tempfile::tempdir().unwrap();
-        let dir = fake.path().join("77");
-        std::fs::create_dir_all(&dir).unwrap();
-        let world = World { proc: fake.path().into(), ..World::here(None) };
+        let (world, dir) = fake_world(&fake);
         let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
         write("stat", "77 (srv) D 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20");
         write("status", "Name:\tsrv\nUid:\t7\t7\t7\t7\nNSpid:\t77\t5\n");
@@ -304,9 +309,7 @@ mod tests {
     #[test]
     fn a_container_is_seen_from_outside() {
         let fake = tempfile::tempdir().unwrap();
-        let dir = fake.path().join("77");
-        std::fs::create_dir_all(&dir).unwrap();
-        let world = World { proc: fake.path().into(), ..World::here(None) };
+        let (world, dir) = fake_world(&fake);
         let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
         write("stat", "77 (srv (x)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20");
         write("status", "Name:\tsrv\nUid:\t100007\t100007\t100007\t100007\nNSpid:\t77\t12\t5\n");

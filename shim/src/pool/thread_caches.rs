@@ -77,8 +77,11 @@ impl ThreadCaches {
             let mut taken = None;
             // Another thread that empties the cache is out of it soon.
             cancel::poll(PATIENCE, NAP, || {
-                taken = if cache.keeps_bytes() { cache.take() } else { None };
-                taken.is_some() || !cache.keeps_bytes()
+                if !cache.keeps_bytes() {
+                    return true;
+                }
+                taken = cache.take();
+                taken.is_some()
             });
             if let Some(taken) = taken {
                 report(shim, &taken);

@@ -107,8 +107,8 @@ impl Pattern {
             && (of.is_linked(near) || self.worth(is_so, |_| false) >= WORTH)
     }
 
-    /// True if a word is certainly the end of a block in the driver's record of that block, which need not be known: the
-    /// record has the block's address as well.
+    /// True if a word is certainly the end of a block in the driver's record of that block. The block need not be known,
+    /// because the record also has its address.
     fn ends_another(&self, near: &Near) -> bool {
         let end = near.window[AROUND];
         let ends_at = |place: usize| {
@@ -239,8 +239,8 @@ impl Patterns {
         self.all.iter().any(|pattern| pattern.fits_surely(near, of))
     }
 
-    /// True if a word is certainly the end in the driver's record of a block that nobody looks for: one that the pool
-    /// keeps idle, one of the shim, or a module's.
+    /// True if a word is certainly the end in the driver's record of a block that is not searched for: an idle block of
+    /// the pool, a block of the shim, or a module's memory.
     pub(super) fn end_another(&self, near: &Near) -> bool {
         self.all.iter().any(|pattern| pattern.ends_another(near))
     }

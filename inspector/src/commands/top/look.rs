@@ -41,7 +41,7 @@ pub(super) struct Look {
     pub ask: Ask,
     /// `None`: all processes.
     pub head: Option<Head>,
-    /// What the command prints above its rows, painted.
+    /// Painted lines that the command prints above its rows.
     pub lines: Vec<String>,
     /// Totals over time.
     pub totals: Sheet,
@@ -69,7 +69,7 @@ pub(super) struct Head {
 #[derive(Clone, Debug, Default)]
 pub(super) struct List {
     pub sheet: Sheet,
-    /// What each row stands for.
+    /// The identity of each row.
     pub keys: Vec<RowKey>,
     /// The grouping, if it can be chosen.
     pub by: String,
@@ -79,7 +79,7 @@ pub(super) struct List {
     pub empty: &'static str,
 }
 
-/// What a row stands for.
+/// Identity of a row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowKey {
     /// Identifies the row in any order.
