@@ -62,7 +62,7 @@ unsafe fn launch_on(call: Call, real: RealLaunch, exec: GraphExec, to: StreamArg
         }
         // SAFETY: rule of the call: `real` gets the program's exec, which is not one of ours,
         // and its stream.
-        Ok(None) => unsafe { launch_of_library(real, exec, to) },
+        Ok(None) => unsafe { launch_of_library(real, exec, to.stream) },
         Err(status) => status,
     }
 }
@@ -72,9 +72,9 @@ unsafe fn launch_on(call: Call, real: RealLaunch, exec: GraphExec, to: StreamArg
 /// # Safety
 /// `real` is the launch that the program called, with this exec of the library's and this stream.
 #[inline(never)]
-unsafe fn launch_of_library(real: RealLaunch, exec: GraphExec, to: StreamArg) -> Status {
+unsafe fn launch_of_library(real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: our caller vouches for `real`, and that exec and stream are the program's.
-    let status = activity::submit(|| unsafe { real(exec, to.stream) });
+    let status = activity::submit(|| unsafe { real(exec, stream) });
     activity::saw(status);
     gate::note(|shim| records::execs::launched(shim, exec as u64, status));
     status

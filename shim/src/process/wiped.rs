@@ -321,6 +321,7 @@ pub(crate) fn disabled() -> bool {
 }
 
 #[cold]
+#[inline(never)]
 fn asked_to_be_disabled() -> bool {
     let yes = is_to_be_disabled();
     KNOWN.disabled.store(if yes { 2 } else { 1 }, Relaxed);
