@@ -1,6 +1,6 @@
 //! Reads code objects.
 
-use super::known::mix;
+use super::known::{mix, mix_bytes};
 use super::lines;
 use super::memory::Memory;
 use super::versions::*;
@@ -22,8 +22,8 @@ pub(crate) struct Code {
     pub first_line: u32,
 }
 
-/// Bytes of a code object that are read.
-pub(super) const CODE_BYTES: usize = 144;
+/// Bytes of a code object that are read, behind its count of references: that changes at each call.
+pub(super) const CODE_BYTES: usize = 136;
 /// Bytes of a text, or of a line table, that go into a print: the first ones, and the last eight.
 const PRINTED: usize = 256;
 /// Longest text, in characters, and longest line table that are read.
@@ -34,7 +34,7 @@ const MOST_BYTES: u64 = 48 << 10;
 #[inline(always)]
 pub(super) fn read_code(memory: &mut Memory, types: &Types, code: u64) -> bool {
     code != 0
-        && memory.window(code, CODE_BYTES).is_some()
+        && memory.window(code.wrapping_add(OBJECT_TYPE), CODE_BYTES).is_some()
         && memory.word(code.wrapping_add(OBJECT_TYPE)) == Some(types.code)
 }
 
@@ -64,7 +64,7 @@ pub(super) fn print(memory: &mut Memory, shape: &Shape, code: u64, at: i64) -> O
 #[inline(always)]
 fn print_text(memory: &mut Memory, shape: &Shape, text: u64, sum: u64) -> Option<u64> {
     const NO_HASH: u64 = u64::MAX;
-    memory.window(text, shape.ascii as usize)?;
+    memory.window(text.wrapping_add(TEXT_LENGTH), (shape.ascii - TEXT_LENGTH) as usize)?;
     let (len, hash) = (memory.word(text + TEXT_LENGTH)?, memory.word(text + TEXT_HASH)?);
     let sum = mix(sum, len);
     if hash != NO_HASH {
@@ -76,31 +76,11 @@ fn print_text(memory: &mut Memory, shape: &Shape, text: u64, sum: u64) -> Option
 
 #[inline(always)]
 fn print_bytes(memory: &mut Memory, at: u64, len: u64, sum: u64) -> Option<u64> {
-    let of = |memory: &mut Memory, at, len, mut sum| {
-        let bytes = memory.bytes(at, len)?;
-        // Four sums at a time, because a processor waits for each product before the next one of the same sum.
-        let (fours, bytes) = bytes.as_chunks::<32>();
-        let mut lanes = [sum; 4];
-        for four in fours {
-            for (lane, word) in lanes.iter_mut().zip(four.as_chunks::<8>().0) {
-                *lane = mix(*lane, u64::from_ne_bytes(*word));
-            }
-        }
-        if !fours.is_empty() {
-            sum = lanes.iter().fold(sum, |sum, lane| mix(sum, *lane));
-        }
-        let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            sum = mix(sum, u64::from_ne_bytes(*word));
-        }
-        let rest = rest.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
-        Some(mix(sum, rest))
-    };
     if len <= PRINTED as u64 {
-        return of(memory, at, len as usize, sum);
+        return Some(mix_bytes(sum, memory.bytes(at, len as usize)?));
     }
-    let sum = of(memory, at, PRINTED, sum)?;
-    of(memory, at.checked_add(len - 8)?, 8, sum)
+    let sum = mix_bytes(sum, memory.bytes(at, PRINTED)?);
+    Some(mix_bytes(sum, memory.bytes(at.checked_add(len - 8)?, 8)?))
 }
 
 /// Storage form of a text's characters.

@@ -6,19 +6,13 @@
 //! neither prevent it nor learn of it in time, so nothing is read directly.
 //!
 //! Each read costs a system call, so a stack takes one or two. The first one fetches frames. For the next stack a thread
-//! most likely reads the same frames as for its last ones, so their memory is fetched. It also fetches the code objects
-//! of the stack that came after the last one before: programs repeat their steps. If this stack runs other code, a
-//! second call fetches that.
-//!
-//! Of a code object, the same pieces are fetched as when it was last seen, and only new pieces one by one. To remember
-//! what the last eight stacks had read was not enough: a program whose steps have more stacks read most of it piece by
-//! piece.
+//! most likely reads the same frames as for its last ones, so their memory is fetched, with the code objects of the
+//! stack that is expected ([`super::recent`]). If this stack runs other code, a second call fetches that.
 
-use super::known::mix;
 use crate::process::peek::{read_memory, read_pieces};
 use rustc_hash::FxHashMap;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::ops::Range;
 
 /// Maximum number of pieces fetched together, and maximum bytes of them. A stack of 128 frames has five pieces a frame.
 const MOST_PIECES: usize = 1024;
@@ -30,15 +24,11 @@ const BEFORE: u64 = 1024;
 const BEHIND: u64 = 256;
 /// Pieces within one page that are at most this far apart are fetched as one.
 const CLOSE: u64 = 512;
-/// Maximum number of code objects whose pieces are known.
-const MOST_CODES: usize = 4096;
-/// Maximum number of stacks of which the next one is known.
-const MOST_STACKS: usize = 1024;
 /// Lifetime of a piece, in stacks that needed anything new since the last stack that used the piece.
 const KEPT: u8 = 8;
 
 #[derive(Clone, Copy, Default)]
-struct Piece {
+pub(super) struct Piece {
     at: u64,
     len: usize,
     /// Offset of its bytes.
@@ -63,92 +53,20 @@ impl Piece {
     }
 }
 
-/// A place in code.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    /// The code object's address.
-    pub code: u64,
-    /// Bytes from the beginning of its instructions.
-    pub at: i64,
-    /// Native code called the frame.
-    pub entry: bool,
-}
-
-/// Memory that a thread's last stacks read, and the stack to expect next.
-#[derive(Default)]
-pub(super) struct Recent {
-    frames: Fetched,
-    codes: Fetched,
-    /// Pieces that were read of a code object, in their order.
-    paths: FxHashMap<u64, Box<[Piece]>>,
-    /// The places of this stack.
-    places: Vec<Place>,
-    /// A number for the last stack.
-    last: u64,
-    /// The code objects of the stack that came after each.
-    next: FxHashMap<u64, Box<[u64]>>,
-    /// Those after the last stack were fetched.
-    has_next: bool,
-}
-
-impl Recent {
-    /// Runs `walk` with the memory of the last stacks' frames. It adds the places of this one.
-    pub(super) fn frames<R>(&mut self, walk: impl FnOnce(&mut Memory, &mut Vec<Place>) -> R) -> R {
-        let Self { frames, codes, paths, places, last, next, has_next } = self;
-        places.clear();
-        codes.expect(next.get(last).into_iter().flatten().copied(), paths);
-        *has_next = frames.begin(codes);
-        let mut memory = Memory::new(frames, 0);
-        let result = walk(&mut memory, places);
-        let (left, missed) = (memory.left, memory.missed);
-        frames.end(left, missed);
-        result
-    }
-
-    /// Passes each place to `look`, with the memory of its code object, until that returns false.
-    pub(super) fn codes(&mut self, mut look: impl FnMut(&mut Memory, Place) -> bool) {
-        let Self { codes, paths, places, last, next, has_next, .. } = self;
-        let its = || places.iter().map(|place| place.code);
-        if !(*has_next && next.get(last).is_some_and(|next| its().eq(next.iter().copied()))) {
-            codes.expect(its(), paths);
-            codes.gather();
-            if next.len() >= MOST_STACKS {
-                next.clear();
-            }
-            next.insert(*last, its().collect());
-        }
-        *last = places.iter().fold(0, |sum, place| mix(sum, place.code ^ place.at as u64));
-        for (number, &place) in places.iter().enumerate() {
-            let first = codes.firsts[number];
-            let mut memory = Memory::new(codes, first);
-            let goes_on = look(&mut memory, place);
-            if memory.left {
-                if paths.len() >= MOST_CODES {
-                    paths.clear();
-                }
-                paths.insert(place.code, codes.asked.as_slice().into());
-            }
-            if !goes_on {
-                break;
-            }
-        }
-    }
-}
-
 /// Memory read for a stack. The next stack begins with it.
 #[derive(Default)]
-struct Fetched {
+pub(super) struct Fetched {
     /// Pieces in the order of their addresses. The first ones are fetched together.
     pieces: Vec<Piece>,
     /// The pieces that are fetched together, in the kernel's form.
-    wanted: Vec<libc::iovec>,
-    bytes: Vec<u8>,
+    pub wanted: Vec<libc::iovec>,
+    pub bytes: Vec<u8>,
     /// Pieces that the last stack used, in its order, or that this one is expected to use.
     path: Vec<Piece>,
     /// The first piece of each code object among these.
-    firsts: Vec<usize>,
+    pub firsts: Vec<usize>,
     /// Pieces that this stack has used so far.
-    asked: Vec<Piece>,
+    pub asked: Vec<Piece>,
     /// Pieces that the last stacks used.
     recent: Vec<Piece>,
 }
@@ -189,45 +107,44 @@ impl Fetched {
         Some(from + (at - first) as usize)
     }
 
-    /// Fetches the pieces that the last stacks used, and those that `more` expects. Returns true if `more` has these.
-    fn begin(&mut self, more: &mut Self) -> bool {
+    /// Fetches the pieces that the last stacks used, and these. Returns where the bytes of these are; none are there if
+    /// not all could be read.
+    pub(super) fn begin(&mut self, more: &[libc::iovec]) -> Range<usize> {
         let Self { pieces, wanted, bytes, path, recent, .. } = self;
         let own = wanted.len();
-        wanted.extend_from_slice(&more.wanted);
+        wanted.extend_from_slice(more);
         bytes.clear();
         let there = read_pieces(wanted, bytes);
         wanted.truncate(own);
         let own = pieces.last().map_or(0, |piece| piece.from + piece.len);
-        more.bytes.extend_from_slice(bytes.get(own..).unwrap_or_default());
-        bytes.truncate(own);
+        if there == own + total(more) {
+            return own..there;
+        }
         let whole = pieces.partition_point(|piece| piece.from + piece.len <= there);
         if whole < pieces.len() {
             // Pieces behind the first unmapped one were not read.
             pieces.truncate(whole);
             wanted.truncate(whole);
-            bytes.truncate(pieces.last().map_or(0, |piece| piece.from + piece.len));
             path.clear();
             recent.clear();
         }
-        more.is_fetched()
+        bytes.truncate(pieces.last().map_or(0, |piece| piece.from + piece.len));
+        0..0
     }
 
-    /// Returns true if it has all pieces that were expected.
-    fn is_fetched(&self) -> bool {
-        self.bytes.len() == self.wanted.iter().map(|piece| piece.iov_len).sum::<usize>()
-    }
-
-    /// Fetches the expected pieces.
-    fn gather(&mut self) {
-        read_pieces(&self.wanted, &mut self.bytes);
-        if !self.is_fetched() {
+    /// Takes the expected pieces from `read`, the bytes of these pieces, or else fetches them.
+    pub(super) fn gather(&mut self, read: &[u8], of: &[libc::iovec]) {
+        let of = of.iter().map(|piece| (piece.iov_base, piece.iov_len));
+        if read.len() == total(&self.wanted) && of.eq(self.wanted.iter().map(|piece| (piece.iov_base, piece.iov_len))) {
+            self.bytes.extend_from_slice(read);
+        } else if read_pieces(&self.wanted, &mut self.bytes) < total(&self.wanted) {
             self.bytes.clear();
             self.path.clear();
         }
     }
 
     /// Expects that these code objects are read in this order, by these pieces.
-    fn expect(&mut self, its: impl Iterator<Item = u64>, paths: &FxHashMap<u64, Box<[Piece]>>) {
+    pub(super) fn expect(&mut self, its: impl Iterator<Item = u64>, paths: &FxHashMap<u64, Box<[Piece]>>) {
         let Self { pieces, wanted, bytes, path, firsts, .. } = self;
         pieces.clear();
         wanted.clear();
@@ -251,14 +168,19 @@ impl Fetched {
         }
     }
 
-    /// Keeps the pieces that this stack used, for the next one.
-    fn end(&mut self, left: bool, missed: bool) {
+    /// Runs `walk`, and keeps the pieces that it used for the next stack.
+    #[inline(always)]
+    pub(super) fn walk<R>(&mut self, walk: impl FnOnce(&mut Memory) -> R) -> R {
+        let mut memory = Memory::new(self, 0);
+        let result = walk(&mut memory);
+        let (left, missed) = (memory.left, memory.missed);
         if left {
             std::mem::swap(&mut self.path, &mut self.asked);
         }
         if missed {
             self.plan();
         }
+        result
     }
 
     /// Plans what to fetch together the next time, since something was missing.
@@ -298,50 +220,14 @@ impl Fetched {
     }
 }
 
+/// Returns the bytes of all pieces.
+fn total(pieces: &[libc::iovec]) -> usize {
+    pieces.iter().map(|piece| piece.iov_len).sum()
+}
+
 /// True if a piece begins shortly behind another one, on the page on which that ends.
 fn is_close(last: &Piece, piece: &Piece) -> bool {
     (last.end() - 1) / PAGE == piece.at / PAGE && piece.at - last.end() <= CLOSE
-}
-
-/// Copies that threads take and put back. A thread most likely takes the one that it put back itself.
-pub(super) struct Copies([AtomicPtr<Recent>; 16]);
-
-impl Copies {
-    pub(super) const fn new() -> Self {
-        Self([const { AtomicPtr::new(std::ptr::null_mut()) }; 16])
-    }
-
-    /// Runs `walk` with what the last stacks of the thread `tid` read.
-    pub(super) fn with<R>(&self, tid: u32, walk: impl FnOnce(&mut Recent) -> R) -> R {
-        let place = &self.0[tid as usize % self.0.len()];
-        let taken = place.swap(std::ptr::null_mut(), AcqRel);
-        let mut recent: Box<Recent> = match taken.is_null() {
-            true => Box::default(),
-            // SAFETY: the swap below put the pointer there out of a box, and the one that swaps it out is the only one
-            // to have it.
-            false => unsafe { Box::from_raw(taken) },
-        };
-        let result = walk(&mut recent);
-        let left = place.swap(Box::into_raw(recent), AcqRel);
-        if !left.is_null() {
-            // SAFETY: another thread's swap put the pointer there out of a box, and this swap alone took it out.
-            drop(unsafe { Box::from_raw(left) });
-        }
-        result
-    }
-}
-
-impl Drop for Copies {
-    fn drop(&mut self) {
-        for place in &mut self.0 {
-            let left = std::mem::replace(place.get_mut(), std::ptr::null_mut());
-            if !left.is_null() {
-                // SAFETY: `with` put the pointer there out of a box. `self` is borrowed mutably, so no other thread can
-                // take it out.
-                drop(unsafe { Box::from_raw(left) });
-            }
-        }
-    }
 }
 
 /// Runs `walk` for a single stack, with nothing fetched before.
@@ -355,7 +241,7 @@ pub(super) struct Memory<'a> {
     /// True if something was fetched that was not fetched together with the rest.
     missed: bool,
     /// True if this stack used something else than the last one.
-    left: bool,
+    pub left: bool,
     /// Its first piece among the expected ones, and the one behind those that it used before it left.
     first: usize,
     asked: usize,
@@ -363,7 +249,7 @@ pub(super) struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    fn new(fetched: &'a mut Fetched, first: usize) -> Self {
+    pub(super) fn new(fetched: &'a mut Fetched, first: usize) -> Self {
         Self { fetched, missed: false, left: false, first, asked: first, window: Piece::default() }
     }
 
@@ -456,46 +342,17 @@ mod tests {
     use super::*;
 
     /// Reads memory as a walk reads frames.
-    fn of_frames<R>(copies: &Copies, tid: u32, read: impl FnOnce(&mut Memory) -> R) -> R {
-        copies.with(tid, |recent| recent.frames(|memory, _| read(memory)))
-    }
-
-    /// The pieces of a place's code object that were read last are fetched together, also if the code object is in the
-    /// stack twice. Other pieces are read one by one.
-    #[test]
-    fn what_was_read_of_a_code_object_is_there_at_the_next_stack() {
-        let (codes, mut text) = ([[1_u64, 2], [3, 4], [5, 6]], [7_u64, 8]);
-        let copies = Copies::new();
-        let mut read = |stack: &[usize], second: usize, known: bool| {
-            let second = &raw const text[second] as u64;
-            copies.with(7, |recent| {
-                let place = |code: &usize| Place { code: codes[*code].as_ptr() as u64, at: 0, entry: false };
-                recent.frames(|_, places| places.extend(stack.iter().map(place)));
-                let mut words = Vec::new();
-                recent.codes(|memory, place| {
-                    memory.window(place.code, 16).unwrap();
-                    words.extend([memory.word(place.code + 8), memory.word(second)]);
-                    assert_eq!(!memory.left, known, "{stack:?}");
-                    true
-                });
-                text[0] += 1;
-                words.into_iter().flatten().collect::<Vec<_>>()
-            })
-        };
-        assert_eq!(read(&[0, 1], 0, false), [2, 7, 4, 7]);
-        assert_eq!(read(&[1, 0, 1], 0, true), [4, 8, 2, 8, 4, 8]);
-        assert_eq!(read(&[2], 0, false), [6, 9]);
-        assert_eq!(read(&[0, 2, 1], 0, true), [2, 10, 6, 10, 4, 10]);
-        assert_eq!(read(&[2, 1], 1, false), [6, 8, 4, 8]);
-        assert_eq!(read(&[1, 2], 1, true), [4, 8, 6, 8]);
+    fn of_frames<R>(fetched: &mut Fetched, read: impl FnOnce(&mut Memory) -> R) -> R {
+        fetched.begin(&[]);
+        fetched.walk(read)
     }
 
     #[test]
     fn what_was_read_last_is_there_at_the_next_stack() {
         let (one, two) = ([1_u64, 2, 3], *b"some text");
-        let copies = Copies::new();
+        let mut fetched = Fetched::default();
         for round in 0..3 {
-            of_frames(&copies, 7, |memory| {
+            of_frames(&mut fetched, |memory| {
                 memory.window(one.as_ptr() as u64, 24).unwrap();
                 assert_eq!(memory.word(one.as_ptr() as u64 + 16), Some(3));
                 assert_eq!(memory.half(one.as_ptr() as u64 + 8), Some(2));
@@ -505,30 +362,14 @@ mod tests {
         }
     }
 
-    /// A thread that repeats its steps has the code of its next stack with the frames.
-    #[test]
-    fn the_next_stack_is_expected_to_be_that_of_the_last_time() {
-        let (codes, copies) = ([[1_u64, 2], [3, 4], [5, 6]], Copies::new());
-        for round in 0..12 {
-            copies.with(7, |recent| {
-                let place = |code: &[u64; 2]| Place { code: code.as_ptr() as u64, at: 0, entry: false };
-                recent.frames(|_, places| places.extend(codes[..=round % 3].iter().map(place)));
-                let there = recent.codes.bytes.len();
-                assert_eq!(there, if round < 6 { there } else { (round % 3 + 1) * 16 }, "round {round}");
-                recent.codes(|memory, place| memory.window(place.code, 16).is_some());
-                assert_eq!(recent.codes.bytes.len(), (round % 3 + 1) * 16);
-            });
-        }
-    }
-
     /// Alternating stacks find what each of them read, in any order.
     #[test]
     fn several_stacks_are_remembered() {
         let stacks: Vec<Vec<u64>> = (0..4).map(|stack| (stack * 1000..stack * 1000 + 700).collect()).collect();
-        let copies = Copies::new();
+        let mut fetched = Fetched::default();
         for round in 0..12 {
             let stack = &stacks[if round < 4 { round } else { round * 7 % 4 }];
-            of_frames(&copies, 7, |memory| {
+            of_frames(&mut fetched, |memory| {
                 for word in stack.iter().step_by(50) {
                     assert_eq!(memory.word(&raw const *word as u64), Some(*word), "round {round}");
                 }
@@ -546,9 +387,9 @@ mod tests {
             libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         assert_ne!(page, libc::MAP_FAILED);
-        let (copies, there) = (Copies::new(), 77_u64);
-        let read =
-            || of_frames(&copies, 1, |memory| (memory.word(page as u64), memory.word((&raw const there) as u64)));
+        let (mut fetched, there) = (Fetched::default(), 77_u64);
+        let mut read =
+            || of_frames(&mut fetched, |memory| (memory.word(page as u64), memory.word((&raw const there) as u64)));
         assert_eq!((read(), read()), ((Some(0), Some(77)), (Some(0), Some(77))));
         // SAFETY: the page was mapped above, and nothing refers to it.
         assert_eq!(unsafe { libc::munmap(page, 4096) }, 0);
@@ -581,9 +422,9 @@ mod tests {
             assert_eq!(read.count(), 2 * MOST_PIECES);
         });
         // One stack needs too much to be fetched with anything else: it is read again each time.
-        let copies = Copies::new();
+        let mut fetched = Fetched::default();
         for _ in 0..2 {
-            of_frames(&copies, 1, |memory| {
+            of_frames(&mut fetched, |memory| {
                 let spread = large.iter().step_by(256).map(|byte| &raw const *byte as u64);
                 let (there, all) = (spread.clone().filter(|&at| memory.byte(at).is_some()).count(), spread.count());
                 assert_eq!(there, all.min(2 * MOST_PIECES));

@@ -8,6 +8,7 @@
 //! | known.rs | known places in code |
 //! | lines.rs | the line of a place in code |
 //! | memory.rs | the interpreter's memory, which may be unmapped at any moment |
+//! | recent.rs | what the last stacks of a thread read, and the stack to expect next |
 //! | versions.rs | offsets of what is read, by version |
 //!
 //! A thread's state is found by the key that `PyGILState_GetThisThreadState` uses. A thread that has released the GIL
@@ -19,6 +20,7 @@ mod code;
 mod known;
 mod lines;
 mod memory;
+mod recent;
 mod versions;
 mod walk;
 
@@ -31,7 +33,7 @@ use crate::process::peek::{read_memory, read_value};
 use crate::process::threads;
 use code::Types;
 use known::SeenCode;
-use memory::Copies;
+use recent::Copies;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;

@@ -2,7 +2,8 @@
 
 use super::code::{self, Code, Types};
 use super::known::{SeenCode, mix};
-use super::memory::{self, Memory, Place, Recent};
+use super::memory::{self, Memory};
+use super::recent::{Place, Recent};
 use super::versions::*;
 use gpumem_wire::layout::PythonFrame;
 
@@ -93,13 +94,8 @@ impl Interpreter {
     ) -> Option<Walk> {
         let mut walk = Walk::default();
         let has_more = recent.frames(|memory, places| self.places(memory, thread, frames.len(), places))?;
-        recent.codes(|memory, place| {
-            let Some(word) = self.word(memory, place, known, name) else { return false };
-            frames[walk.len] = word;
-            walk.len += 1;
-            walk.hash = mix(walk.hash, word);
-            true
-        });
+        walk.len = recent.words(frames, |memory, place| self.word(memory, place, known, name));
+        walk.hash = frames[..walk.len].iter().fold(0, |hash, &word| mix(hash, word));
         walk.cut = has_more && walk.len == frames.len();
         Some(walk)
     }
