@@ -13,6 +13,7 @@ pub(crate) mod errno;
 pub(crate) mod fences;
 pub(crate) mod handle_range;
 pub(crate) mod heap;
+pub(crate) mod keys;
 pub(crate) mod load;
 pub(crate) mod lock;
 pub(crate) mod map;

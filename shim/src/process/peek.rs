@@ -1,6 +1,7 @@
 //! Reads memory that may not be mapped, without a fault.
 
 use super::cancel::Uncancelled;
+use super::wiped::process_id;
 use std::mem::{MaybeUninit, size_of};
 
 /// Copies from `address` and returns the bytes that could be read. An unmapped address causes no fault.
@@ -12,7 +13,7 @@ pub(crate) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8]
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: to.len() };
     // SAFETY: `local` describes `to`, which is borrowed mutably. The kernel checks `remote`, and
     // answers with an error for what is not mapped.
-    let mut read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    let mut read = unsafe { libc::process_vm_readv(process_id(), &local, 1, &remote, 1, 0) };
     if read < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
         read = read_proc_mem(address, to);
     }
@@ -58,14 +59,15 @@ pub(crate) fn read_pieces(pieces: &[libc::iovec], to: &mut Vec<u8>) -> usize {
 fn gather(from: &[libc::iovec], to: &mut [MaybeUninit<u8>]) -> usize {
     let all = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let (pieces, number) = (from.as_ptr(), from.len());
-    // SAFETY: `all` describes `to`, which is borrowed mutably, and getpid answers with this process in a child of any
-    // kind of fork as well: no other memory is written. The kernel checks `from`, and ends at what is not mapped.
+    // SAFETY: `all` describes `to`, which is borrowed mutably, and `process_id` names the process that has this memory,
+    // in a child of any kind of fork as well: no other memory is written. The kernel checks `from`, and ends at what is
+    // not mapped.
     let mut read = unsafe {
-        libc::syscall(libc::SYS_process_vm_writev, libc::getpid(), pieces, number, &raw const all, 1_usize, 0_usize)
+        libc::syscall(libc::SYS_process_vm_writev, process_id(), pieces, number, &raw const all, 1_usize, 0_usize)
     };
     if read < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
         // SAFETY: as above, the other way around.
-        read = unsafe { libc::process_vm_readv(libc::getpid(), &all, 1, pieces, number as libc::c_ulong, 0) as _ };
+        read = unsafe { libc::process_vm_readv(process_id(), &all, 1, pieces, number as libc::c_ulong, 0) as _ };
     }
     usize::try_from(read).unwrap_or(0).min(to.len())
 }

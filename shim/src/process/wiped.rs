@@ -93,11 +93,16 @@ pub(crate) struct Numbers {
     pub gates_closed: AtomicU32,
     /// How far the process is parked: [`crate::records::parking`].
     pub parking: AtomicU32,
+    /// The process's id, once known; [`UNWIPED`] if a child of a bare `clone` would inherit it.
+    id: AtomicU32,
 }
+
+const UNWIPED: u32 = u32::MAX;
 
 impl Numbers {
     fn wipe(&self) {
-        let Self { stage, doors, initialised, module_readers, gates_closed, parking } = self;
+        // The id is [`UNWIPED`] in each process of this kernel.
+        let Self { stage, doors, initialised, module_readers, gates_closed, parking, id: _ } = self;
         [stage, doors, initialised, module_readers, gates_closed, parking]
             .into_iter()
             .for_each(|number| number.store(0, Relaxed));
@@ -192,6 +197,7 @@ fn map_page() -> Option<&'static Page> {
     // has the type that is asked for, does the same in children of `fork`.
     unsafe {
         if libc::madvise(map, bytes, libc::MADV_WIPEONFORK) != 0 {
+            (*map.cast::<Page>()).numbers.id.store(UNWIPED, Relaxed);
             libc::pthread_atfork(None, None, Some(wipe));
         }
     }
@@ -226,6 +232,23 @@ pub(crate) fn known_numbers() -> Option<&'static Numbers> {
 /// Returns this process's numbers; `None` if there is no memory for the page.
 pub(crate) fn numbers() -> Option<&'static Numbers> {
     page().map(|page| &page.numbers)
+}
+
+/// Returns the process's id, without a system call if it is known. It is right in a child of a bare `clone` as well. A
+/// child of `vfork` gets the id of its parent, whose memory it shares.
+#[inline]
+pub(crate) fn process_id() -> libc::pid_t {
+    // SAFETY: getpid takes no arguments and cannot fail.
+    let ask = || unsafe { libc::getpid() };
+    match known_numbers().map(|numbers| (&numbers.id, numbers.id.load(Relaxed))) {
+        None | Some((_, UNWIPED)) => ask(),
+        Some((id, 0)) => {
+            let pid = ask();
+            id.store(pid as u32, Relaxed);
+            pid
+        }
+        Some((_, id)) => id as libc::pid_t,
+    }
 }
 
 /// The place of a thing that exists once per process. What is put there is never freed.
@@ -376,5 +399,29 @@ mod tests {
             .collect();
         places.sort_unstable();
         assert_eq!(places, (0..WORDS).collect::<Vec<_>>());
+    }
+    /// A wrong id would be that of a process whose memory is then read and written.
+    #[test]
+    fn children_of_each_kind_of_fork_have_an_id_of_their_own() {
+        numbers().expect("a page");
+        let own = process_id();
+        // SAFETY: the children only make system calls and read memory that they inherit, and end without any cleaning
+        // up. `clone` gets no flag but the signal, so it is a bare fork.
+        let children: [fn() -> libc::pid_t; 2] =
+            unsafe { [|| libc::fork(), || libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t] };
+        for child in children {
+            let child = child();
+            // SAFETY: as above; the parent waits for its own child.
+            unsafe {
+                if child == 0 {
+                    let right = process_id() == libc::getpid() && process_id() != own;
+                    libc::_exit(i32::from(!right));
+                }
+                let mut status = -1;
+                assert_eq!(libc::waitpid(child, &mut status, 0), child);
+                assert_eq!(status, 0, "the child has another id");
+            }
+        }
+        assert_eq!((process_id(), own), (own, std::process::id() as libc::pid_t));
     }
 }

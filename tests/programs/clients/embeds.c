@@ -3,6 +3,8 @@
  *
  *   ends       another thread than the first starts and ends it
  *   again      it is ended and started several times; the program has a key of its own in between
+ *   at once    as again, more often and without a key in between: some code objects have the address and the number
+ *              that another one had before
  *   parts      another thread ends a part of it (a sub-interpreter), in which the first thread runs
  *   many       one thread makes and ends parts while others run code in the interpreter */
 #define _GNU_SOURCE
@@ -89,9 +91,9 @@ static int ends(void) {
     return 1;
 }
 
-static int again(void) {
+static int again(int has_keys) {
     pthread_key_t mine[8];
-    for (int round = 0; round < 5; round++) {
+    for (int round = 0; round < (has_keys ? 5 : 60); round++) {
         char text[512];
         Py_Initialize();
         snprintf(text, sizeof text, CTYPES "def round_%d(n):\n  me.pair() if n == 0 else round_%d(n - 1)\n"
@@ -99,6 +101,8 @@ static int again(void) {
         if (PyRun_SimpleString(text))
             return 1;
         Py_FinalizeEx();
+        if (!has_keys)
+            continue;
         spray();
         /* The interpreter's own key may have been this one. */
         pthread_key_create(&mine[round], NULL);
@@ -187,5 +191,8 @@ int main(int argc, char **argv) {
         return 2;
     FUNCTIONS(FIND)
     pair();
-    return !strcmp(argv[2], "ends") ? ends() : !strcmp(argv[2], "again") ? again() : !strcmp(argv[2], "parts") ? parts() : many();
+    const char *what = argv[2];
+    if (!strcmp(what, "again") || !strcmp(what, "at once"))
+        return again(!strcmp(what, "again"));
+    return !strcmp(what, "ends") ? ends() : !strcmp(what, "parts") ? parts() : many();
 }

@@ -130,12 +130,14 @@ fn an_embedded_interpreter_that_another_thread_ends_is_no_fault() {
 /// Each time that it starts, its frames are read again.
 #[test]
 fn an_interpreter_may_start_again() {
-    embedded("again", |ran| {
-        let functions = functions(ran);
-        for round in 0..5 {
-            assert!(functions.contains(&format!("round_{round}")), "{functions:?}");
-        }
-    });
+    for (what, rounds) in [("again", 5), ("at once", 60)] {
+        embedded(what, |ran| {
+            let functions = functions(ran);
+            for round in 0..rounds {
+                assert!(functions.contains(&format!("round_{round}")), "{what}: {functions:?}");
+            }
+        });
+    }
 }
 
 #[test]

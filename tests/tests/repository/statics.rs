@@ -83,6 +83,7 @@ const STATICS: &[(&str, &[&str], Why)] = &[
     ("process/heap.rs", &["REFUSED", "RESERVE_ALONE"], OfAThread),
     ("process/heap/reserve.rs", &["CLOSE"], SameImage),
     ("process/heap/reserve.rs", &["COVERED", "KEPT", "KEPT_USED", "LONG", "SHORT", "SPARE"], OwnCopy),
+    ("process/keys.rs", &["DELETIONS", "REAL", "WATCHED"], SameImage),
     ("process/load.rs", &["AT_LOAD"], Constant),
     ("process/load.rs", &["NOTED", "STDERR"], SameImage),
     ("process/own.rs", &["CHANGES", "FULL", "KEPT_BY_DRIVER", "MAPPINGS", "STACKS", "USED", "WORKED"], OwnCopy),

@@ -27,8 +27,9 @@ mod walk;
 pub(crate) use code::Code;
 pub(crate) use walk::Walk;
 
-use crate::process::elf::{self, Object};
+use crate::process::elf;
 use crate::process::errno::KeepErrno;
+use crate::process::keys;
 use crate::process::peek::{read_memory, read_value};
 use crate::process::threads;
 use code::Types;
@@ -37,7 +38,7 @@ use recent::Copies;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 use versions::Version;
 use walk::{Interpreter, own_id};
 
@@ -58,11 +59,13 @@ pub(crate) struct Python {
     state: AtomicU8,
     /// The key of threads' states.
     key: AtomicU32,
+    /// True if an end of the interpreter is seen: it deletes its key.
+    sees_ends: AtomicBool,
     /// The loader's count of unloaded objects when the interpreter was last seen.
     generation: AtomicUsize,
     /// Number of looks for a thread that runs Python code, while there was none.
     looks: AtomicU32,
-    interpreter: once_cell::race::OnceBox<(Interpreter, Object, Version, u64)>,
+    interpreter: once_cell::race::OnceBox<(Interpreter, Version, u64)>,
     known: SeenCode,
     copies: Copies,
     looking: Mutex<()>,
@@ -79,6 +82,7 @@ impl Python {
         Self {
             state: AtomicU8::new(state::NONE),
             key: AtomicU32::new(0),
+            sees_ends: AtomicBool::new(false),
             generation: AtomicUsize::new(0),
             looks: AtomicU32::new(0),
             interpreter: once_cell::race::OnceBox::new(),
@@ -125,8 +129,8 @@ impl Python {
                 verdict(Some(why))
             }
             Ok(shape) => {
-                let found = Interpreter { shape, types: Types { code, text, bytes } };
-                let _ = self.interpreter.set(Box::new((found, object, version, runtime)));
+                let found = Interpreter { shape, types: Types { code, text, bytes }, object };
+                let _ = self.interpreter.set(Box::new((found, version, runtime)));
                 self.generation.store(elf::generation(), Relaxed);
                 self.state.store(state::FOUND, Release);
                 verdict(None)
@@ -142,7 +146,7 @@ impl Python {
         name: &mut dyn FnMut(&Code) -> Option<u32>,
         say: &mut dyn FnMut(Verdict),
     ) -> Walk {
-        let Some((interpreter, _, version, _)) = self.interpreter.get() else { return Walk::default() };
+        let Some((interpreter, version, _)) = self.interpreter.get() else { return Walk::default() };
         if elf::generation() != self.generation.load(Relaxed) && !self.recheck() {
             return Walk::default();
         }
@@ -161,9 +165,10 @@ impl Python {
         let (thread, tid, records) =
             threads::local(|local| (thread_state(key), local.known_tid(), local.records.get()));
         let _errno = KeepErrno::new();
+        let starts = self.sees_ends.load(Relaxed).then(keys::deletions);
         let found = match thread {
             0 => None,
-            _ => self.copies.with(tid, |recent| interpreter.walk(recent, thread, &self.known, frames, name)),
+            _ => self.copies.with(tid, |recent| interpreter.walk(recent, thread, &self.known, starts, frames, name)),
         };
         found.unwrap_or_else(|| {
             // This thread is not one of Python's, or the interpreter has started again and has another key.
@@ -177,17 +182,22 @@ impl Python {
     /// Looks for the key again, if this thread has a state.
     #[cold]
     fn look_for_key(&self) {
-        let Some((interpreter, _, _, runtime)) = self.interpreter.get() else { return };
+        let Some((interpreter, _, runtime)) = self.interpreter.get() else { return };
         if let Some(key) = find_key(*runtime, interpreter.shape.thread_id) {
-            self.key.store(key, Relaxed);
+            self.uses(key);
         }
+    }
+
+    fn uses(&self, key: u32) {
+        self.sees_ends.store(keys::watch(key), Relaxed);
+        self.key.store(key, Release);
     }
 
     /// Checks, after something was unloaded, if the interpreter is still there, and remembers that. If not, no frames
     /// are read any more.
     #[cold]
     fn recheck(&self) -> bool {
-        let Some((_, object, _, runtime)) = self.interpreter.get() else { return false };
+        let Some((Interpreter { object, .. }, _, runtime)) = self.interpreter.get() else { return false };
         let generation = elf::generation();
         if object.symbol(RUNTIME) != Some(*runtime as usize) {
             // Another interpreter may come later; it is left alone.
@@ -212,12 +222,12 @@ impl Python {
             return Ok(false);
         }
         let _errno = KeepErrno::new();
-        let Some((interpreter, _, _, runtime)) = self.interpreter.get() else { return Ok(false) };
+        let Some((interpreter, _, runtime)) = self.interpreter.get() else { return Ok(false) };
         let Some(key) = find_key(*runtime, interpreter.shape.thread_id) else { return Ok(false) };
         if memory::once(|memory| interpreter.check(memory, thread_state(key)))? == 0 {
             return Ok(false);
         }
-        self.key.store(key, Relaxed);
+        self.uses(key);
         self.state.store(state::READ, Release);
         Ok(true)
     }

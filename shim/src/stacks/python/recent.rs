@@ -69,13 +69,18 @@ impl Recent {
     }
 
     /// Writes a word for each place, up to the first that has none. `word` finds it in the memory of the place's code
-    /// object. Returns the number of words.
+    /// object, for an interpreter of the number `era`. Returns the number of words.
     #[inline(always)]
-    pub(super) fn words(&mut self, to: &mut [u64], word: impl FnMut(&mut Memory, Place) -> Option<u64>) -> usize {
+    pub(super) fn words(
+        &mut self,
+        era: u64,
+        to: &mut [u64],
+        word: impl FnMut(&mut Memory, Place) -> Option<u64>,
+    ) -> usize {
         let number = self
             .places
             .iter()
-            .fold(0, |sum, &Place { code, at, entry }| mix(mix(sum, code), (at as u64) << 1 | u64::from(entry)));
+            .fold(era, |sum, &Place { code, at, entry }| mix(mix(sum, code), (at as u64) << 1 | u64::from(entry)));
         let last = std::mem::replace(&mut self.last, number);
         if let Some(next) = self.next.get(&last)
             && (next.number, next.words.len()) == (number, self.places.len())
@@ -184,7 +189,7 @@ mod tests {
         let place = |&code: &*const u64| Place { code: code as u64, at: 0, entry: false };
         recent.frames(|_, places| places.extend(stack.iter().map(place)));
         let mut to = [0; 8];
-        let len = recent.words(&mut to, |memory, place| {
+        let len = recent.words(0, &mut to, |memory, place| {
             memory.window(place.code, 16).unwrap();
             let (word, other) = (memory.word(place.code + 8).unwrap(), memory.word(other as u64).unwrap());
             look(memory);

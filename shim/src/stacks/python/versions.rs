@@ -86,8 +86,10 @@ pub(super) struct Shape {
     pub file: u64,
     pub lines_at: u64,
     pub lines: Lines,
-    /// A unique number of a code object; 0 if there is none.
+    /// A number of a code object that no other one of the same interpreter has; 0 if there is none.
     pub serial: u64,
+    /// The interpreter in a thread's state, if the version has serial numbers.
+    pub interpreter: u64,
     /// Bytes of a text's head: of one in ASCII, and of any other.
     pub ascii: u64,
     pub compact: u64,
@@ -126,6 +128,7 @@ const V39: Shape = Shape {
     lines_at: 120,
     lines: Lines::Steps,
     serial: 0,
+    interpreter: 0,
     ascii: 48,
     compact: 72,
 };
@@ -145,6 +148,7 @@ const V311: Shape = Shape {
     lines_at: 136,
     lines: Lines::Entries,
     serial: 0,
+    interpreter: 0,
     ascii: 48,
     compact: 72,
 };
@@ -158,6 +162,7 @@ const V312: Shape = Shape {
     entry: Entry::Trampoline(70),
     first_line: 68,
     serial: 92,
+    interpreter: 16,
     ascii: 40,
     compact: 56,
     ..V311
@@ -165,6 +170,7 @@ const V312: Shape = Shape {
 
 /// Offsets in `_Py_DebugOffsets` of the published offsets.
 struct Published {
+    interpreter: u64,
     current_frame: u64,
     thread_id: u64,
     previous: u64,
@@ -180,6 +186,7 @@ struct Published {
 }
 
 const P313: Published = Published {
+    interpreter: 176,
     current_frame: 184,
     thread_id: 192,
     previous: 232,
@@ -195,6 +202,7 @@ const P313: Published = Published {
 };
 
 const P314: Published = Published {
+    interpreter: 200,
     current_frame: 208,
     thread_id: 216,
     previous: 256,
@@ -250,6 +258,7 @@ fn published(version: Version, runtime: u64, at: &Published) -> Result<Shape, St
         name: offset(at.name)?,
         file: offset(at.file)?,
         lines_at: offset(at.lines)?,
+        interpreter: offset(at.interpreter)?,
         ascii,
         compact: ascii + 16,
         ..V312

@@ -5,12 +5,15 @@ use super::known::{SeenCode, mix};
 use super::memory::{self, Memory};
 use super::recent::{Place, Recent};
 use super::versions::*;
+use crate::process::elf::Object;
 use gpumem_wire::layout::PythonFrame;
 
 /// Facts common to all walks of a process.
 pub(super) struct Interpreter {
     pub shape: Shape,
     pub types: Types,
+    /// The program or library that holds it, with the state of its first interpreter.
+    pub object: Object,
 }
 
 /// Result of a walk.
@@ -81,23 +84,42 @@ impl Interpreter {
         }
     }
 
-    /// Writes this thread's frames, innermost first. `name` returns the number of a new code object. `None`: the
-    /// supposed state of this thread does not name this thread. It was freed, or is not Python's.
+    /// Writes this thread's frames, innermost first. `name` returns the number of a new code object. `starts` counts the
+    /// starts of Python, if they are known. Returns `None` if the supposed state of this thread does not name this
+    /// thread: it was freed, or is not Python's.
     #[inline(always)]
     pub(super) fn walk(
         &self,
         recent: &mut Recent,
         thread: u64,
         known: &SeenCode,
+        starts: Option<u32>,
         frames: &mut [u64],
         name: &mut dyn FnMut(&Code) -> Option<u32>,
     ) -> Option<Walk> {
         let mut walk = Walk::default();
-        let has_more = recent.frames(|memory, places| self.places(memory, thread, frames.len(), places))?;
-        walk.len = recent.words(frames, |memory, place| self.word(memory, place, known, name));
+        let (era, has_more) = recent.frames(|memory, places| {
+            let era = self.era(memory, thread, starts);
+            Some((era, self.places(memory, thread, frames.len(), places)?))
+        })?;
+        walk.len = recent.words(era, frames, |memory, place| self.word(memory, era, place, known, name));
         walk.hash = frames[..walk.len].iter().fold(0, |hash, &word| mix(hash, word));
         walk.cut = has_more && walk.len == frames.len();
         Some(walk)
+    }
+
+    /// Returns a number for a thread's interpreter that no other one of this process has; 0 if it has none, or if its
+    /// code objects have no serial numbers. Only the first interpreter has one: it lies in the object itself, and
+    /// `starts` counts how often it was started.
+    #[inline(always)]
+    fn era(&self, memory: &mut Memory, thread: u64, starts: Option<u32>) -> u64 {
+        match starts {
+            Some(starts) if self.shape.serial != 0 => memory
+                .word(thread.wrapping_add(self.shape.interpreter))
+                .filter(|&interpreter| self.object.holds(interpreter as usize))
+                .map_or(0, |_| 1 + u64::from(starts)),
+            _ => 0,
+        }
     }
 
     /// Adds the places at which this thread's frames are, innermost first, at most `most`. Returns true if there are
@@ -135,15 +157,18 @@ impl Interpreter {
     fn word(
         &self,
         memory: &mut Memory,
+        era: u64,
         place: Place,
         known: &SeenCode,
         name: &mut dyn FnMut(&Code) -> Option<u32>,
     ) -> Option<u64> {
         let Place { code, at, entry } = place;
-        if !code::read_code(memory, &self.types, code) {
-            return None;
-        }
-        let print = code::print(memory, &self.shape, code, at)?;
+        let of_serial = if era == 0 { None } else { code::print_of_serial(memory, &self.shape, era, code, at) };
+        let print = match of_serial {
+            Some(print) => print,
+            None if code::read_code(memory, &self.types, code) => code::print(memory, &self.shape, code, at)?,
+            None => return None,
+        };
         let word = match known.find(print) {
             Some(word) => word,
             None => memory::once(|memory| self.learn(memory, code, at, print, known, name))?,
