@@ -222,8 +222,8 @@ fn how_sure_it_is_stands_on_narrow_terminals_too() {
     const PARTLY: Facts = &[("device_wanted", "7"), ("device_allocs", "5")];
     const CUT: Facts = &[("host_incomplete", "there was no time to read all of it")];
     let cases: [(Facts, &[&str]); 3] = [
-        (&[], &["none seen", "only from such"]),
-        (PARTLY, &["none where read", "only from such"]),
+        (&[], &["none seen", "from suspects"]),
+        (PARTLY, &["none where read", "from suspects"]),
         (CUT, &["not known"]),
     ];
     for (facts, words) in cases {

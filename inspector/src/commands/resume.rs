@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// growing.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The processes: pids or names. Not needed if one gpumem park has parked all of them
+    /// Pids or names. Not needed if the same gpumem park parked all processes that are parked now
     #[arg(value_name = "PID|NAME", add = candidates::offer([candidates::running]))]
     targets: Vec<String>,
 }

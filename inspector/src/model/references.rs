@@ -41,7 +41,7 @@ impl Standing {
         match self {
             Self::NoneSeen if !all_was_read => "no reference seen in what was read",
             Self::NoneSeen => "no reference seen in two scans",
-            Self::OnlyFromSuch => "only from memory that itself has none",
+            Self::OnlyFromSuch => "only from memory that nothing refers to",
             Self::OnlyLikeDriver => "only the driver seems to refer to it",
             Self::Few => "few",
             Self::Unknown => "not known: not all was read",
@@ -56,7 +56,7 @@ impl Standing {
         match self {
             Self::NoneSeen if !all_was_read => "none where read",
             Self::NoneSeen => "none seen",
-            Self::OnlyFromSuch => "only from such",
+            Self::OnlyFromSuch => "from suspects",
             Self::OnlyLikeDriver => "only the driver's",
             Self::Unknown => "not known",
             Self::Outside => "from outside",

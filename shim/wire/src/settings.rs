@@ -227,7 +227,7 @@ settings! {
     Limit limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
     /// One limit for all processes of a group: together they may take SIZE of each device. A request beyond it fails as out of memory, even if GPUMEM_LIMIT has room.
     LimitGroup limit_group: Option<String> = "GPUMEM_LIMIT_GROUP", Kind::Group, "", Start;
-    /// Share the cards with the other processes of `gpumem share NAME`. If one process is short of memory, gpumem share parks an idle one. This process may be parked, too. The next GPU call of a parked process waits until the process is resumed.
+    /// Share the cards with the other processes of `gpumem share NAME`. If one process is short of memory, gpumem share parks an idle one, which may be this process. The next GPU call of a parked process waits until the process is resumed.
     Share share: Option<String> = "GPUMEM_SHARE", Kind::Name, "", Start;
     /// Time without work after which a process with GPUMEM_SHARE may be parked.
     ShareIdle share_idle: u64 = "GPUMEM_SHARE_IDLE", Kind::Time, "5s", Start;

@@ -74,7 +74,7 @@ TABLE = {
 
 # The costs that a user feels. docs/performance.md has the same goals; a test compares them.
 GOALS = json.loads((pathlib.Path(__file__).resolve().parent.parent / "goals.json").read_text(encoding="utf-8"))
-TABLE.update({key: (goal["what"], goal["goal"]) for key, goal in GOALS.items()})
+TABLE.update({key: tuple("; ".join(goal[name]) for name in ("what", "goal")) for key, goal in GOALS.items()})
 
 PUBLISHED = ("sd", "sd-old", "servers-today", "servers-old", "servers-ik", "rpc", "today-perplexity", "today-bench", "today-state",
              "torch-train", "torch-shapes", "torch-ddp", "torch-infer", "models")

@@ -296,7 +296,7 @@ fn a_check_ends_with_who_asked_for_it() {
     ran.ledger().sound().complete();
 }
 
-/// gpumem's own kernels and buffers are in the list of what takes memory: by how much free memory fell when they were made.
+/// gpumem's own kernels and buffers are in the list of what takes memory, as the fall of free memory when they were made.
 #[test]
 fn the_memory_of_its_own_kernels_and_buffers_is_listed() {
     const CODE: u64 = 3 << 20;

@@ -10,14 +10,16 @@ fn the_document_has_the_goals_that_benchmarks_print() {
     let goals = read_to_string(repository().join("tests/gpu/goals.json")).expect("the goals");
     let goals: Value = serde_json::from_str(&goals).expect("JSON");
     for (key, goal) in goals.as_object().expect("a goal for each key") {
-        let text = |name: &str| goal[name].as_str().unwrap_or_else(|| panic!("{key} has no {name}"));
-        let row = document.lines().find(|line| line.starts_with(&format!("| {} |", text("what"))));
-        let row = row.unwrap_or_else(|| panic!("no row of docs/performance.md begins with: | {} |", text("what")));
-        assert!(
-            row.split('|').any(|cell| cell.trim() == text("goal")),
-            "{key}: the goal is {}, not in: {row}",
-            text("goal")
-        );
-        assert!(goal["most"].as_array().is_some_and(|most| most.iter().all(Value::is_number)), "{key} has no numbers");
+        let array = |name: &str| goal[name].as_array().unwrap_or_else(|| panic!("{key} has no {name}"));
+        let texts = |name: &str| array(name).iter().map(|text| text.as_str().expect("text")).collect::<Vec<_>>();
+        let (whats, targets) = (texts("what"), texts("goal"));
+        for (what, target) in whats.iter().zip(&targets) {
+            let row = document.lines().find(|line| line.starts_with(&format!("| {what} |")));
+            let row = row.unwrap_or_else(|| panic!("no row of docs/performance.md begins with: | {what} |"));
+            assert!(row.split('|').any(|cell| cell.trim() == *target), "{key}: the goal is {target}, not in: {row}");
+        }
+        let most = array("most");
+        assert!(most.iter().all(Value::is_number), "{key} has no numbers");
+        assert!([whats.len(), targets.len()] == [most.len(); 2], "{key}: a row and a goal for each number");
     }
 }

@@ -71,7 +71,7 @@ checks! {
     "mode": Process(process::mode, EVERY),
     /// gpumem believes every verdict of gpumem selftest --rules that it has found
     "verdict": Process(process::verdict, EVERY),
-    /// the ROCm of the process is no newer than the newest that gpumem's tables were compared with
+    /// gpumem's tables were compared with the process's version of ROCm, or with a newer one
     "rocm": Process(process::rocm, EVERY),
     /// this release knows every function, node kind, attribute and flag of the driver that the process has used
     "unknown": Process(process::unknown, EVERY),
