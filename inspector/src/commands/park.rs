@@ -3,13 +3,12 @@
 use crate::args::{candidates, span};
 use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
-use crate::parking::driver::Driver;
+use crate::parking::driver::{Driver, Step};
 use crate::parking::obstacles::{self, Obstacle};
 use crate::parking::plan::{self, Member};
 use crate::parking::progress::Progress;
 use crate::parking::registry::{self, OnCard, Parked};
 use crate::parking::room;
-use crate::parking::sequence::Step;
 use crate::parking::worker::{self, Action, Order, Said};
 use crate::source::choose;
 use crate::source::find;

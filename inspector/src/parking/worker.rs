@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn each_end_is_a_line() {
         let why = || "why".to_owned();
-        let stop = Stop { pid: 1, step: super::super::sequence::Step::Lock, why: why(), left: vec![(1, why())] };
+        let stop = Stop { pid: 1, step: super::super::driver::Step::Lock, why: why(), left: vec![(1, why())] };
         for end in [Said::Done, Said::Stopped(stop), Said::Failed { why: why() }, Said::Newcomer { why: why() }] {
             let line = serde_json::to_string(&end).expect("a line");
             let read: Said = serde_json::from_str(&line).expect("the same");
