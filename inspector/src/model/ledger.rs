@@ -109,15 +109,19 @@ impl Ledger {
         frames::step(self, stack, depth, |address| Some(self.texts(address)))
     }
 
-    /// Takes over the symbols found for an earlier snapshot of the same process, if they are still valid.
-    pub(crate) fn take_symbols_of(&mut self, before: &mut Self) {
+    /// Takes over what was found for an earlier snapshot of the same process. False if other files are mapped now: addresses
+    /// may then mean something else.
+    pub(crate) fn take_symbols_of(&mut self, before: &mut Self) -> bool {
         let same = self.path == before.path && self.snapshot.header.start_ticks == before.snapshot.header.start_ticks;
-        if same && self.snapshot.modules == before.snapshot.modules && self.status.life == before.status.life {
-            std::mem::swap(&mut self.symbols, &mut before.symbols);
-            self.symbols.keep_codes_of(&mut before.symbols);
+        let same = same && self.snapshot.modules == before.snapshot.modules;
+        if same {
+            self.symbols.take_over(&mut before.symbols);
             std::mem::swap(&mut self.texts, &mut before.texts);
-            std::mem::swap(&mut self.sites, &mut before.sites);
+            if !self.symbols.waits_for_names() {
+                std::mem::swap(&mut self.sites, &mut before.sites);
+            }
         }
+        same
     }
 
     /// Returns the number of [`Ledger::labels`] of a stack from its call site outwards.
@@ -151,15 +155,6 @@ impl Ledger {
     /// True if another thread is still looking up a name of this stack's call site.
     pub(crate) fn awaits_names(&self, stack: StackRef) -> bool {
         self.addresses(stack).iter().any(|&address| self.symbols.is_awaited(address))
-    }
-
-    /// Takes over the names from an earlier look at the same process. False if they are no longer valid.
-    pub(crate) fn take_names(&mut self, before: Self) -> bool {
-        let same = self.symbols.take_over(before.symbols);
-        if same {
-            (self.texts, self.room) = (before.texts, before.room);
-        }
-        same
     }
 
     /// Returns the frames of a stack, innermost first.

@@ -85,6 +85,11 @@ functions! {
     }
 }
 
+/// Returns what a status of a function means.
+pub(super) fn done(function: &str, status: HipStatus) -> Result<(), String> {
+    if status == 0 { Ok(()) } else { Err(format!("{function} gives {status}")) }
+}
+
 const RUNTIME: &str = "libamdhip64.so";
 
 /// Returns the first of these libraries that loads. Programs are linked to one version; the probe works with any.
@@ -160,10 +165,6 @@ fn code() -> Result<&'static [u8], String> {
     let library = open("libhiprtc.so").or_else(|| open(RUNTIME));
     let compiler = library.and_then(|library| Compiler::of(library).ok());
     let compiler = compiler.ok_or("no kernel can be compiled here: libhiprtc.so is not installed")?;
-    let done = |what: &str, status: HipStatus| match status {
-        0 => Ok(()),
-        code => Err(format!("{what} gives {code}")),
-    };
     let (mut program, mut bytes, none) = (std::ptr::null_mut(), 0, std::ptr::null());
     // SAFETY: all strings are literals that end in NUL, and the buffer has the size that hiprtcGetCodeSize gave.
     unsafe {
@@ -186,16 +187,14 @@ fn code() -> Result<&'static [u8], String> {
 pub(super) fn kernel(hip: &Hip) -> Result<Handle, String> {
     let image = code()?;
     let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: `code` gives an image that lives as long as the process. `module` is a local that
-    // takes the handle.
-    let status = unsafe { (hip.hipModuleLoadData)(&mut module, image.as_ptr().cast()) };
-    if status != 0 {
-        return Err(format!("hipModuleLoadData gives {status} for a kernel that hiprtc compiled"));
-    }
-    // SAFETY: the call above made `module`. The name is a literal that ends in NUL, and `function`
-    // takes the handle.
-    match unsafe { (hip.hipModuleGetFunction)(&mut function, module, c"gpumem_fill".as_ptr()) } {
-        0 => Ok(function),
-        status => Err(format!("hipModuleGetFunction gives {status} for a kernel that hiprtc compiled")),
-    }
+    // SAFETY: `code` gives an image that lives as long as the process, and the name is a literal that ends in NUL. The
+    // locals take the handles.
+    let made = unsafe {
+        let loaded = (hip.hipModuleLoadData)(&mut module, image.as_ptr().cast());
+        done("hipModuleLoadData", loaded).and_then(|()| {
+            let name = c"gpumem_fill".as_ptr();
+            done("hipModuleGetFunction", (hip.hipModuleGetFunction)(&mut function, module, name))
+        })
+    };
+    made.map(|()| function).map_err(|why| format!("{why} for a kernel that hiprtc compiled"))
 }

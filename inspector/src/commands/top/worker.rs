@@ -226,7 +226,7 @@ impl LedgerReader {
             false => ledger.symbols.put_off(),
             true => ledger.symbols.disable(),
         }
-        let same = self.ledger.take().is_some_and(|before| ledger.take_names(before));
+        let same = self.ledger.take().is_some_and(|mut before| ledger.take_symbols_of(&mut before));
         if !same {
             self.generation += 1;
             self.names = None;
