@@ -11,7 +11,7 @@ use crate::model::sites::Sites;
 use crate::model::{Head, Ledger, execs};
 use crate::report::lines;
 use crate::symbols::Frame;
-use crate::text::{count, units};
+use crate::text::{count, if_any, units};
 use crate::view::lazy::Lazy;
 use crate::view::table::Table;
 use gpumem_wire::counters;
@@ -270,11 +270,6 @@ fn age(ns: Option<u64>) -> (f64, String) {
     ns.map_or((-1.0, "never".into()), |ns| (ns as f64, format!("{} ago", units::span(ns))))
 }
 
-/// Returns a value as text, empty for 0.
-fn some(n: u64, show: fn(u64) -> String) -> String {
-    if n > 0 { show(n) } else { String::new() }
-}
-
 fn nodes(nodes: &BTreeMap<&'static str, u64>) -> String {
     let mut nodes: Vec<_> = nodes.iter().collect();
     nodes.sort_by_key(|&(_, &n)| std::cmp::Reverse(n));
@@ -349,7 +344,7 @@ fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::i
         .right("retargets", 5, |row| under(row, row.exec.retargets))
         .right("instantiated", 6, |row| under(row, row.exec.instantiations))
         .right("lost", 4, |row| under(row, row.exec.evictions))
-        .right("saved", 3, |row| some(row.exec.saved_ns, units::span))
+        .right("saved", 3, |row| if_any(row.exec.saved_ns, units::span))
         .span("age", 13, |row| row.exec.age_ns)
         .text("tag", 14, |row| &row.exec.tag)
         .left("nodes", 10, |row| nodes(&row.exec.nodes))

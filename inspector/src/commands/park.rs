@@ -3,13 +3,12 @@
 use crate::args::{candidates, span};
 use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
-use crate::parking::driver::Driver;
+use crate::parking::driver::{Driver, Step};
 use crate::parking::obstacles::{self, Obstacle};
 use crate::parking::plan::{self, Member};
 use crate::parking::progress::Progress;
 use crate::parking::registry::{self, OnCard, Parked};
 use crate::parking::room;
-use crate::parking::sequence::Step;
 use crate::parking::worker::{self, Action, Order, Said};
 use crate::source::choose;
 use crate::source::find;
@@ -111,7 +110,7 @@ impl Args {
             let used = used(&books, &members);
             let begin = Instant::now();
             let families = if self.alone { Vec::new() } else { pids.clone() };
-            let order = Order::new(Action::Park, notes(&members), self.lock_time, families);
+            let order = Order { action: Action::Park, members: notes(&members), lock: self.lock_time, families };
             let processes = members.iter().map(|member| member.process.clone()).collect();
             let progress = Progress::begin(world, processes, report.bytes);
             let end = worker::run(world, &order, &mut |said| report.hear(said))?;

@@ -12,7 +12,7 @@ use crate::source::choose::{self, Opened, TargetRequest};
 use crate::source::find::{self, FoundProcess};
 use crate::source::world::World;
 use crate::view::json;
-use crate::view::out::{Limited, Wrapped};
+use crate::view::out::{Wrapped, limited};
 use crate::view::table::terminal_columns;
 use std::cell::{Cell, RefCell};
 use std::io::{BufWriter, Write};
@@ -93,10 +93,7 @@ impl Context {
     /// Returns the memory that a process shares with others.
     pub(crate) fn shared(&self, ledger: &Ledger, target: &Target) -> Shared {
         // The ledgers of the others may lie anywhere.
-        let others = match shared::is_shared(ledger) {
-            true => find::survey(&self.world.wide()).found,
-            false => Vec::new(),
-        };
+        let others = if shared::is_shared(ledger) { find::survey(&self.world.wide()).found } else { Vec::new() };
         shared::of(&self.world, ledger, &others, |found| self.read(found, target))
     }
 
@@ -175,8 +172,8 @@ impl Context {
     }
 
     /// Limits `out` in proportion to the files read.
-    pub(crate) fn limited<W: Write>(&self, out: W) -> Limited<W> {
-        Limited::new(out, ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR)))
+    pub(crate) fn limited<W: Write>(&self, out: W) -> impl Write {
+        limited(out, ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR)))
     }
 
     /// Writes rendered bytes to stdout.
@@ -198,10 +195,7 @@ impl Context {
         text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
     ) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        let made = match self.global.json {
-            true => json::print(&mut out, self.name, report),
-            false => text(&mut out, report),
-        };
+        let made = if self.global.json { json::print(&mut out, self.name, report) } else { text(&mut out, report) };
         made.map_err(|error| Failure::io("cannot make the answer", &error))?;
         Ok(out)
     }

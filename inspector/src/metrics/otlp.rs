@@ -4,9 +4,9 @@
 //!
 //! A receiver adds up what it is sent. So memory allocated is that since the last request, where pprof has all of it.
 
-use super::names::Id;
-use super::pprof::{self, Ever, Label, Packer, Sample, ValueType};
+use super::pprof::{self, Ever, Label, Packer, Sample, Table, ValueType};
 use crate::model::Ledger;
+use crate::model::names::Id;
 use crate::source::liveness::real_ns;
 use crate::source::world::{World, monotonic_ns};
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
@@ -17,7 +17,6 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, Key
 use opentelemetry_proto::tonic::profiles::v1development as otlp;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
-use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 
 /// Path of a receiver, below its URL.
@@ -98,32 +97,12 @@ fn resource(world: &World, pid: u32, ledger: &Ledger) -> Resource {
     Resource { attributes: texts.chain([pid]).map(attribute).collect(), ..Resource::default() }
 }
 
-/// A table whose first entry is the empty one.
-struct Table<T> {
-    rows: Vec<T>,
-    indices: FxHashMap<T, i32>,
-}
-
-impl<T: Clone + Default + Eq + std::hash::Hash> Table<T> {
-    fn new() -> Self {
-        Self { rows: vec![T::default()], indices: FxHashMap::from_iter([(T::default(), 0)]) }
-    }
-
-    fn index(&mut self, row: T) -> i32 {
-        let Self { rows, indices } = self;
-        *indices.entry(row).or_insert_with_key(|row| {
-            rows.push(row.clone());
-            rows.len() as i32 - 1
-        })
-    }
-}
-
 /// Returns the profiles of all sample types with samples, or `None` if none has any. pprof's numbers are the indices:
 /// both count from 1, and 0 is nothing. Texts are numbered anew.
 fn request(from: &pprof::Profile, resource: Resource, since: u64) -> Option<ExportProfilesServiceRequest> {
-    let (mut stacks, mut attributes) = (Table::<Vec<u64>>::new(), Table::<Label>::new());
+    let (mut stacks, mut attributes) = (Table::<Vec<u64>>::default(), Table::<Label>::default());
     // pprof has the texts of labels in its table; here they are beside the keys.
-    let mut texts = Table::<i64>::new();
+    let mut texts = Table::<i64>::default();
     let now = from.time_nanos as u64;
     let mut value_type = |kind: &ValueType| otlp::ValueType {
         type_strindex: texts.index(kind.what),
@@ -177,32 +156,27 @@ fn dictionary(
     attributes: &[Label],
 ) -> otlp::ProfilesDictionary {
     let text = |index: i64| from.string_table[index as usize].clone();
-    let mut mapping_table = vec![otlp::Mapping::default()];
-    mapping_table.extend(
-        from.mapping
-            .iter()
-            .map(|of| otlp::Mapping { filename_strindex: texts.index(of.filename), ..Default::default() }),
-    );
-    let mut function_table = vec![otlp::Function::default()];
-    function_table.extend(from.function.iter().map(|of| otlp::Function {
+    let mapping_table = behind_none(&from.mapping, |of| otlp::Mapping {
+        filename_strindex: texts.index(of.filename),
+        ..Default::default()
+    });
+    let function_table = behind_none(&from.function, |of| otlp::Function {
         name_strindex: texts.index(of.name),
         filename_strindex: texts.index(of.filename),
         ..Default::default()
-    }));
-    let mut attribute_table = vec![otlp::KeyValueAndUnit::default()];
-    attribute_table.extend(attributes.iter().skip(1).map(|of| otlp::KeyValueAndUnit {
+    });
+    let attribute_table = behind_none(&attributes[1..], |of| otlp::KeyValueAndUnit {
         key_strindex: texts.index(of.key),
         value: Some(AnyValue { value: Some(Value::StringValue(text(of.text))) }),
         unit_strindex: 0,
-    }));
+    });
     let line = |of: &pprof::Line| otlp::Line { function_index: of.function_id as i32, line: of.line, column: 0 };
-    let mut location_table = vec![otlp::Location::default()];
-    location_table.extend(from.location.iter().map(|of| otlp::Location {
+    let location_table = behind_none(&from.location, |of| otlp::Location {
         mapping_index: of.mapping_id as i32,
         address: of.address,
         lines: of.line.iter().map(line).collect(),
         ..Default::default()
-    }));
+    });
     let stack = |of: Vec<u64>| otlp::Stack { location_indices: of.into_iter().map(|id| id as i32).collect() };
     otlp::ProfilesDictionary {
         mapping_table,
@@ -213,4 +187,9 @@ fn dictionary(
         stack_table: stacks.into_iter().map(stack).collect(),
         string_table: texts.rows.into_iter().map(text).collect(),
     }
+}
+
+/// Returns a table whose first row is the empty one.
+fn behind_none<T, R: Default>(of: &[T], row: impl FnMut(&T) -> R) -> Vec<R> {
+    std::iter::once(R::default()).chain(of.iter().map(row)).collect()
 }

@@ -11,6 +11,7 @@ use gpumem_wire::layout::{AllocSlot, ContextRef, ContextSlot, StackRef, StrRef};
 use prost::Message;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::io::Write;
 use std::rc::Rc;
 
@@ -106,46 +107,43 @@ pub(super) struct Function {
     pub(super) filename: i64,
 }
 
-/// A profile being made, with its contents so far.
+/// A table whose first row is the empty one.
+pub(super) struct Table<T> {
+    pub(super) rows: Vec<T>,
+    indices: FxHashMap<T, usize>,
+}
+
+impl<T: Clone + Default + Eq + Hash> Default for Table<T> {
+    fn default() -> Self {
+        Self { rows: vec![T::default()], indices: FxHashMap::from_iter([(T::default(), 0)]) }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Table<T> {
+    pub(super) fn index(&mut self, row: T) -> i32 {
+        let Self { rows, indices } = self;
+        *indices.entry(row).or_insert_with_key(|row| {
+            rows.push(row.clone());
+            rows.len() - 1
+        }) as i32
+    }
+}
+
+/// A profile being made. Its mappings and functions are known by their texts.
 #[derive(Default)]
 struct Maker {
     profile: Profile,
-    texts: FxHashMap<String, i64>,
-    mappings: FxHashMap<Rc<str>, u64>,
-    functions: FxHashMap<(i64, i64), u64>,
+    texts: Table<Rc<str>>,
+    mappings: Table<i64>,
+    functions: Table<(i64, i64)>,
     locations: FxHashMap<u64, u64>,
 }
 
 impl Maker {
     /// Its index in the table of texts, whose first entry is the empty one.
     fn text(&mut self, text: &str) -> i64 {
-        if let Some(&known) = self.texts.get(text) {
-            return known;
-        }
-        let index = self.profile.string_table.len() as i64;
-        self.profile.string_table.push(text.to_owned());
-        self.texts.insert(text.to_owned(), index);
-        index
-    }
-
-    fn mapping(&mut self, module: &Rc<str>) -> u64 {
-        if let Some(&known) = self.mappings.get(module) {
-            return known;
-        }
-        let (id, filename) = (self.profile.mapping.len() as u64 + 1, self.text(module));
-        self.profile.mapping.push(Mapping { id, filename, has_functions: true });
-        self.mappings.insert(Rc::clone(module), id);
-        id
-    }
-
-    fn function(&mut self, name: &str, file: &str) -> u64 {
-        let key = (self.text(name), self.text(file));
-        let functions = &mut self.profile.function;
-        *self.functions.entry(key).or_insert_with(|| {
-            let id = functions.len() as u64 + 1;
-            functions.push(Function { id, name: key.0, filename: key.1 });
-            id
-        })
+        let known = self.texts.indices.get(text).map(|&known| known as i64);
+        known.unwrap_or_else(|| self.texts.index(text.into()).into())
     }
 
     fn location(&mut self, ledger: &Ledger, address: u64) -> u64 {
@@ -154,11 +152,12 @@ impl Maker {
         }
         let frames = ledger.symbols.frames(address);
         let line = |frame: &Frame| {
-            let function_id = self.function(&frame.name(), frame.file.as_deref().unwrap_or_default());
-            Line { function_id, line: frame.line.map_or(0, i64::from) }
+            let of = (self.text(&frame.name()), self.text(frame.file.as_deref().unwrap_or_default()));
+            Line { function_id: self.functions.index(of) as u64, line: frame.line.map_or(0, i64::from) }
         };
         let line = frames.iter().map(line).collect();
-        let mapping_id = frames.iter().find_map(|frame| frame.module.as_ref()).map_or(0, |module| self.mapping(module));
+        let module = frames.iter().find_map(|frame| frame.module.as_deref()).map_or(0, |module| self.text(module));
+        let mapping_id = self.mappings.index(module) as u64;
         let id = self.profile.location.len() as u64 + 1;
         self.profile.location.push(Location { id, mapping_id, address, line });
         self.locations.insert(address, id);
@@ -167,6 +166,18 @@ impl Maker {
 
     fn label(&mut self, key: &str, text: &str) -> Label {
         Label { key: self.text(key), text: self.text(text) }
+    }
+
+    /// Returns the profile with its tables.
+    fn end(self) -> Profile {
+        let mappings = (1..).zip(&self.mappings.rows[1..]);
+        let functions = (1..).zip(&self.functions.rows[1..]);
+        Profile {
+            mapping: mappings.map(|(id, &filename)| Mapping { id, filename, has_functions: true }).collect(),
+            function: functions.map(|(id, &(name, filename))| Function { id, name, filename }).collect(),
+            string_table: self.texts.rows.iter().map(ToString::to_string).collect(),
+            ..self.profile
+        }
     }
 
     fn stack(&mut self, ledger: &Ledger, stack: StackRef) -> Vec<u64> {
@@ -235,7 +246,6 @@ pub(super) fn ever(ledger: &Ledger) -> Ever {
 /// yet is written as an offset in its file.
 pub(super) fn profile(ledger: &Ledger, before: &mut Ever) -> Profile {
     let mut maker = Maker::default();
-    maker.text("");
     for (what, unit) in VALUES {
         let value = ValueType { what: maker.text(what), unit: maker.text(unit) };
         maker.profile.sample_type.push(value);
@@ -275,7 +285,7 @@ pub(super) fn profile(ledger: &Ledger, before: &mut Ever) -> Profile {
         let location_id = maker.stack(ledger, reference);
         maker.profile.sample.push(Sample { location_id, value, label: of_all.clone() });
     }
-    maker.profile
+    maker.end()
 }
 
 /// Compresses profiles by gzip. It is kept: its memory is aligned, and glibc before 2.38 takes more of the heap each time

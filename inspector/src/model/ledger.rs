@@ -14,7 +14,7 @@ use crate::symbols::modules::Place;
 use crate::symbols::{Frame, Room, Symbols};
 use crate::text::shorten;
 use frames::StackMode;
-use gpumem_wire::kinds::EventKind;
+use gpumem_wire::kinds::{EventKind, Interception, Mode};
 use gpumem_wire::layout::{AllocSlot, ContextRef, EventSlot, StackRef, StrRef};
 use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::{self, Settings};
@@ -109,15 +109,19 @@ impl Ledger {
         frames::step(self, stack, depth, |address| Some(self.texts(address)))
     }
 
-    /// Takes over the symbols found for an earlier snapshot of the same process, if they are still valid.
-    pub(crate) fn take_symbols_of(&mut self, before: &mut Self) {
+    /// Takes over what was found for an earlier snapshot of the same process. False if other files are mapped now: addresses
+    /// may then mean something else.
+    pub(crate) fn take_symbols_of(&mut self, before: &mut Self) -> bool {
         let same = self.path == before.path && self.snapshot.header.start_ticks == before.snapshot.header.start_ticks;
-        if same && self.snapshot.modules == before.snapshot.modules && self.status.life == before.status.life {
-            std::mem::swap(&mut self.symbols, &mut before.symbols);
-            self.symbols.keep_codes_of(&mut before.symbols);
+        let same = same && self.snapshot.modules == before.snapshot.modules;
+        if same {
+            self.symbols.take_over(&mut before.symbols);
             std::mem::swap(&mut self.texts, &mut before.texts);
-            std::mem::swap(&mut self.sites, &mut before.sites);
+            if !self.symbols.waits_for_names() {
+                std::mem::swap(&mut self.sites, &mut before.sites);
+            }
         }
+        same
     }
 
     /// Returns the number of [`Ledger::labels`] of a stack from its call site outwards.
@@ -151,15 +155,6 @@ impl Ledger {
     /// True if another thread is still looking up a name of this stack's call site.
     pub(crate) fn awaits_names(&self, stack: StackRef) -> bool {
         self.addresses(stack).iter().any(|&address| self.symbols.is_awaited(address))
-    }
-
-    /// Takes over the names from an earlier look at the same process. False if they are no longer valid.
-    pub(crate) fn take_names(&mut self, before: Self) -> bool {
-        let same = self.symbols.take_over(before.symbols);
-        if same {
-            (self.texts, self.room) = (before.texts, before.room);
-        }
-        same
     }
 
     /// Returns the frames of a stack, innermost first.
@@ -254,10 +249,7 @@ impl Ledger {
 
     /// Returns the word that names the process on a command line: the pid, or the path if it does not run.
     pub(crate) fn whose(&self) -> String {
-        match self.status.running() {
-            true => self.pid().to_string(),
-            false => crate::text::os_word(self.path.as_os_str()),
-        }
+        if self.status.running() { self.pid().to_string() } else { crate::text::os_word(self.path.as_os_str()) }
     }
 
     /// Returns a message if the file is cut short.
@@ -266,6 +258,21 @@ impl Ledger {
         let there = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
         let path = self.path.display();
         Some(format!("{path} is cut short: {there} of {whole} bytes are there, the rest is missing"))
+    }
+
+    /// Returns the reason why this process is only recorded, if it is.
+    pub(super) fn record_only(&self) -> Option<String> {
+        let header = &self.snapshot.header;
+        let is_so = header.mode == Mode::RecordOnly as u32;
+        is_so.then(|| format!("record-only: {}", self.snapshot.text(header.mode_reason)))
+    }
+
+    /// Returns the reason why some calls are not recorded, if they are not.
+    pub(super) fn partial(&self) -> Option<String> {
+        let header = &self.snapshot.header;
+        let reason = || format!("interception is partial: {}", self.snapshot.text(header.interception_reason));
+        let is_so = header.interception == Interception::Partial as u32;
+        is_so.then(|| reason().trim_end_matches([':', ' ']).to_owned())
     }
 
     /// Returns the last event of a kind that `fits`.

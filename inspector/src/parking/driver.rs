@@ -3,7 +3,9 @@
 //!
 //! Source: CUDA driver API, "CUDA Checkpointing". What each answer means was measured on an H100 and an H200 (driver 580).
 
+use crate::source::library::functions;
 use libloading::Library;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::raw::{c_int, c_uint};
 use std::time::Duration;
@@ -85,45 +87,59 @@ impl fmt::Display for Refusal {
 /// The driver's answer to a call that has no result.
 pub(crate) type Answer = Result<(), Refusal>;
 
+/// A call about a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Step {
+    /// Its state is asked.
+    Look,
+    /// Its calls are held back. The driver waits, up to a limit, until its work is done.
+    Lock,
+    /// The device memory of the locked process is moved to its host memory.
+    Checkpoint,
+    /// The memory is moved back. The process stays locked.
+    Restore,
+    /// The process runs again.
+    Unlock,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Look => "asking for its state",
+            Self::Lock => "locking",
+            Self::Checkpoint => "parking",
+            Self::Restore => "resuming",
+            Self::Unlock => "unlocking",
+        })
+    }
+}
+
 /// The calls. Each is about a process of this machine, by its pid as seen from here.
 pub(crate) trait Checkpoints {
     /// Returns the state of a process.
     fn state(&self, pid: u32) -> Result<State, Refusal>;
-    /// Holds the process's calls back and waits, at most this long, until its work is done.
-    fn lock(&self, pid: u32, limit: Duration) -> Answer;
-    /// Moves the device memory of a locked process to its host memory.
-    fn checkpoint(&self, pid: u32) -> Answer;
-    /// Moves it back. The process stays locked.
-    fn restore(&self, pid: u32) -> Answer;
-    /// Lets the process run again.
-    fn unlock(&self, pid: u32) -> Answer;
+    /// Makes a call other than [`Step::Look`]. `limit`: how long a lock may wait.
+    fn make(&self, step: Step, pid: u32, limit: Duration) -> Answer;
 }
 
-/// `CUcheckpointLockArgs`.
-#[repr(C)]
-struct LockArgs {
-    timeout_ms: c_uint,
-    reserved: c_uint,
-    reserved1: [u64; 7],
+/// Arguments of a call: reserved words, which are 0. Of a lock the first has `timeout_ms` of `CUcheckpointLockArgs`.
+type Words = [u64; 8];
+
+functions! {
+    /// The driver's functions.
+    struct Functions {
+        cuInit(c_uint);
+        cuCheckpointProcessGetState(c_int, *mut c_int);
+        cuCheckpointProcessLock(c_int, *const Words);
+        cuCheckpointProcessCheckpoint(c_int, *const Words);
+        cuCheckpointProcessRestore(c_int, *const Words);
+        cuCheckpointProcessUnlock(c_int, *const Words);
+    }
 }
-
-/// Each of the other calls takes 64 reserved bytes, which are 0.
-type Reserved = [u64; 8];
-
-type GetState = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
-type Lock = unsafe extern "C" fn(c_int, *const LockArgs) -> c_int;
-type Other = unsafe extern "C" fn(c_int, *const Reserved) -> c_int;
 
 /// The real driver, initialised.
-pub(crate) struct Driver {
-    get_state: GetState,
-    lock: Lock,
-    checkpoint: Other,
-    restore: Other,
-    unlock: Other,
-    /// The functions above are its.
-    _library: Library,
-}
+pub(crate) struct Driver(Functions);
 
 impl Driver {
     /// Loads and initialises the driver.
@@ -142,33 +158,12 @@ impl Driver {
         // SAFETY: loading runs the initialisers of NVIDIA's library, which NVIDIA makes fit for any program.
         let library = unsafe { Library::new("libcuda.so.1") }
             .map_err(|_| "the driver (libcuda.so.1) is not here; HIP has no calls for this".to_owned())?;
-        let missing = |name: &str| {
+        let functions = Functions::of(library).map_err(|name| {
             format!("this driver has no {name}: parking needs driver 570 or newer (CUDA 12.8), on Arm 595 or newer")
-        };
-        // SAFETY: cuda.h declares the functions with these types, and `library` stays open as long as they are kept.
-        let (init, get_state, lock, [checkpoint, restore, unlock]) = unsafe {
-            (
-                *library.get::<unsafe extern "C" fn(c_uint) -> c_int>(b"cuInit\0").map_err(|_| missing("cuInit"))?,
-                *library
-                    .get::<GetState>(b"cuCheckpointProcessGetState\0")
-                    .map_err(|_| missing("cuCheckpointProcessGetState"))?,
-                *library.get::<Lock>(b"cuCheckpointProcessLock\0").map_err(|_| missing("cuCheckpointProcessLock"))?,
-                {
-                    let other = |name: &str| {
-                        let symbol = library.get::<Other>(format!("{name}\0").as_bytes());
-                        symbol.map(|symbol| *symbol).map_err(|_| missing(name))
-                    };
-                    [
-                        other("cuCheckpointProcessCheckpoint")?,
-                        other("cuCheckpointProcessRestore")?,
-                        other("cuCheckpointProcessUnlock")?,
-                    ]
-                },
-            )
-        };
+        })?;
         // SAFETY: cuInit takes flags, which must be 0, and may be called by any thread.
-        match unsafe { init(0) } {
-            0 => Ok(Self { get_state, lock, checkpoint, restore, unlock, _library: library }),
+        match unsafe { (functions.cuInit)(0) } {
+            0 => Ok(Self(functions)),
             answer => Err(format!("the driver does not start: {}", Refusal(answer))),
         }
     }
@@ -183,30 +178,24 @@ impl Checkpoints for Driver {
     fn state(&self, pid: u32) -> Result<State, Refusal> {
         let mut state = -1;
         // SAFETY: the type is cuda.h's, and `state` is a local that takes the answer.
-        answer(unsafe { (self.get_state)(pid as c_int, &mut state) }).map(|()| State::of(state))
+        answer(unsafe { (self.0.cuCheckpointProcessGetState)(pid as c_int, &mut state) }).map(|()| State::of(state))
     }
 
-    fn lock(&self, pid: u32, limit: Duration) -> Answer {
-        // With 0 the driver would wait without a limit.
-        let timeout_ms = c_uint::try_from(limit.as_millis()).unwrap_or(c_uint::MAX).max(1);
-        let args = LockArgs { timeout_ms, reserved: 0, reserved1: [0; 7] };
-        // SAFETY: the type is cuda.h's, and `args` lives until the call returns.
-        answer(unsafe { (self.lock)(pid as c_int, &args) })
-    }
-
-    fn checkpoint(&self, pid: u32) -> Answer {
-        // SAFETY: the type is cuda.h's, and the reserved words live until the call returns.
-        answer(unsafe { (self.checkpoint)(pid as c_int, &[0; 8]) })
-    }
-
-    fn restore(&self, pid: u32) -> Answer {
-        // SAFETY: the type is cuda.h's, and the reserved words live until the call returns. Zeroes name no pair of
-        // devices, so each goes back to where it was.
-        answer(unsafe { (self.restore)(pid as c_int, &[0; 8]) })
-    }
-
-    fn unlock(&self, pid: u32) -> Answer {
-        // SAFETY: the type is cuda.h's, and the reserved words live until the call returns.
-        answer(unsafe { (self.unlock)(pid as c_int, &[0; 8]) })
+    fn make(&self, step: Step, pid: u32, limit: Duration) -> Answer {
+        let mut words: Words = [0; 8];
+        let call = match step {
+            Step::Look => return self.state(pid).map(drop),
+            Step::Lock => {
+                // With 0 the driver would wait without a limit.
+                words[0] = limit.as_millis().clamp(1, c_uint::MAX.into()) as u64;
+                self.0.cuCheckpointProcessLock
+            }
+            Step::Checkpoint => self.0.cuCheckpointProcessCheckpoint,
+            // Zeroes name no pair of devices, so each goes back to where it was.
+            Step::Restore => self.0.cuCheckpointProcessRestore,
+            Step::Unlock => self.0.cuCheckpointProcessUnlock,
+        };
+        // SAFETY: the type is cuda.h's, and the words live until the call returns.
+        answer(unsafe { call(pid as c_int, &words) })
     }
 }

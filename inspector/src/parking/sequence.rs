@@ -3,34 +3,9 @@
 //! All are locked before the first is parked, so that none waits for another that is parked already. They are resumed
 //! in the same order, and unlocked when all are back.
 
-use super::driver::{Answer, Checkpoints, Refusal, State};
+use super::driver::{Checkpoints, Refusal, State, Step};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::time::{Duration, Instant};
-
-/// A call of the driver about a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Step {
-    /// The state is asked.
-    Look,
-    Lock,
-    Checkpoint,
-    Restore,
-    Unlock,
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Look => "asking for its state",
-            Self::Lock => "locking",
-            Self::Checkpoint => "parking",
-            Self::Restore => "resuming",
-            Self::Unlock => "unlocking",
-        })
-    }
-}
 
 /// A call that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,12 +31,14 @@ pub(crate) struct Stop {
 struct Caller<'a> {
     driver: &'a dyn Checkpoints,
     tell: &'a mut dyn FnMut(Call),
+    /// How long a lock may wait.
+    limit: Duration,
 }
 
 impl Caller<'_> {
-    fn call(&mut self, pid: u32, step: Step, call: impl FnOnce(&dyn Checkpoints) -> Answer) -> Result<(), Stop> {
+    fn call(&mut self, pid: u32, step: Step) -> Result<(), Stop> {
         let begin = Instant::now();
-        let answer = call(self.driver);
+        let answer = self.driver.make(step, pid, self.limit);
         let code = answer.err().map_or(0, |refusal| refusal.0);
         (self.tell)(Call { pid, step, answer: code, seconds: begin.elapsed().as_secs_f64() });
         answer.map_err(|refusal| stop(pid, step, refusal))
@@ -71,15 +48,13 @@ impl Caller<'_> {
     fn undo(&mut self, locked: &[u32], parked: usize) -> Vec<(u32, String)> {
         let (mut left, mut back) = (Vec::new(), Vec::new());
         for (at, &pid) in locked.iter().enumerate() {
-            let restored =
-                if at < parked { self.call(pid, Step::Restore, |driver| driver.restore(pid)) } else { Ok(()) };
-            match restored {
+            match if at < parked { self.call(pid, Step::Restore) } else { Ok(()) } {
                 Ok(()) => back.push(pid),
                 Err(stop) => left.push((pid, format!("it is parked, and resuming it failed: {}", stop.why))),
             }
         }
         for pid in back {
-            if let Err(stop) = self.call(pid, Step::Unlock, |driver| driver.unlock(pid)) {
+            if let Err(stop) = self.call(pid, Step::Unlock) {
                 left.push((pid, format!("it is locked, and unlocking it failed: {}", stop.why)));
             }
         }
@@ -126,15 +101,11 @@ pub(crate) fn park(
     tell: &mut dyn FnMut(Call),
 ) -> Result<(), Stop> {
     all_run(driver, pids)?;
-    let mut caller = Caller { driver, tell };
+    let mut caller = Caller { driver, tell, limit };
     let calls = [Step::Lock, Step::Checkpoint].into_iter().flat_map(|step| pids.iter().map(move |&pid| (pid, step)));
     let (mut locked, mut parked) = (0, 0);
     for (pid, step) in calls {
-        let made = caller.call(pid, step, |driver| match step {
-            Step::Lock => driver.lock(pid, limit),
-            _ => driver.checkpoint(pid),
-        });
-        if let Err(mut stop) = made {
+        if let Err(mut stop) = caller.call(pid, step) {
             stop.left = caller.undo(&pids[..locked], parked);
             return Err(stop);
         }
@@ -161,12 +132,12 @@ pub(crate) fn resume(driver: &dyn Checkpoints, pids: &[u32], tell: &mut dyn FnMu
         false => waiting.into_iter().unzip(),
         true => return expect(driver, pids[0], &[State::Checkpointed]).map(drop),
     };
-    let mut caller = Caller { driver, tell };
+    let mut caller = Caller { driver, tell, limit: Duration::ZERO };
     for (at, (&pid, state)) in pids.iter().zip(states).enumerate() {
         if state == State::Locked {
             continue;
         }
-        if let Err(mut stop) = caller.call(pid, Step::Restore, |driver| driver.restore(pid)) {
+        if let Err(mut stop) = caller.call(pid, Step::Restore) {
             stop.left = caller.undo(&pids[..at], 0);
             stop.left.extend(pids[at..].iter().map(|&pid| (pid, "it is parked".to_owned())));
             return Err(stop);
@@ -183,6 +154,7 @@ pub(crate) fn resume(driver: &dyn Checkpoints, pids: &[u32], tell: &mut dyn FnMu
 
 #[cfg(test)]
 mod tests {
+    use super::super::driver::Answer;
     use super::*;
     use std::cell::RefCell;
     use std::collections::BTreeMap;
@@ -221,20 +193,21 @@ mod tests {
         fn state(&self, pid: u32) -> Result<State, Refusal> {
             self.states.borrow().get(&pid).map(|&state| State::of(state)).ok_or(Refusal(1))
         }
-        fn lock(&self, pid: u32, limit: Duration) -> Answer {
-            assert!(!limit.is_zero());
-            self.step(pid, Step::Lock, 0, 1)
-        }
-        fn checkpoint(&self, pid: u32) -> Answer {
-            let all = self.states.borrow().values().all(|&state| state > 0);
-            assert!(all, "all are locked before one is parked");
-            self.step(pid, Step::Checkpoint, 1, 2)
-        }
-        fn restore(&self, pid: u32) -> Answer {
-            self.step(pid, Step::Restore, 2, 1)
-        }
-        fn unlock(&self, pid: u32) -> Answer {
-            self.step(pid, Step::Unlock, 1, 0)
+        fn make(&self, step: Step, pid: u32, limit: Duration) -> Answer {
+            match step {
+                Step::Look => self.state(pid).map(drop),
+                Step::Lock => {
+                    assert!(!limit.is_zero());
+                    self.step(pid, step, 0, 1)
+                }
+                Step::Checkpoint => {
+                    let all = self.states.borrow().values().all(|&state| state > 0);
+                    assert!(all, "all are locked before one is parked");
+                    self.step(pid, step, 1, 2)
+                }
+                Step::Restore => self.step(pid, step, 2, 1),
+                Step::Unlock => self.step(pid, step, 1, 0),
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::lines::{line, nonzero};
 use crate::model::cache::{Cache, Thrash};
 use crate::text::units;
-use crate::text::{clean, count};
+use crate::text::{clean, count, if_any};
 use crate::view::table::{HEAD, WARN, paint};
 use std::io::Write;
 
@@ -48,10 +48,7 @@ pub(crate) fn lines(cache: &Cache) -> Vec<String> {
         let pinned = pinned(cache, "");
         return vec![format!("graph cache {}: {}{pinned}", cache.state, clean(&cache.reason))];
     }
-    let parked = match cache.parked_execs {
-        0 => String::new(),
-        n => format!(", {} of them parked", units::number(n)),
-    };
+    let parked = if_any(cache.parked_execs, |n| format!(", {} of them parked", units::number(n)));
     let gone = if cache.gone > 0 { format!(", {} gone", units::number(cache.gone)) } else { String::new() };
     let mut lines = vec![
         format!("graph cache {}: {}{parked}", cache.state, real(cache)),
@@ -64,14 +61,8 @@ pub(crate) fn lines(cache: &Cache) -> Vec<String> {
             pinned(cache, "; ")
         ),
     ];
-    let mean = match cache.retargets {
-        0 => String::new(),
-        _ => format!(" of {}", units::span(cache.retarget_mean_ns)),
-    };
-    let ready = match hit_rate(cache) {
-        rate if rate.is_empty() => String::new(),
-        rate => format!("{rate} of launches were ready to run, "),
-    };
+    let mean = if_any(cache.retargets, |_| format!(" of {}", units::span(cache.retarget_mean_ns)));
+    let ready = if_any(hit_rate(cache), |rate| format!("{rate} of launches were ready to run, "));
     lines.push(format!(
         "{ready}{}{mean}, {}, {}; about {} of time {}",
         count(cache.retargets, "retarget"),
@@ -175,10 +166,9 @@ fn print_done(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     if !rate.is_empty() {
         line(out, &rate, "hits", "launches whose graph was ready to run")?;
     }
-    let mean = match cache.retargets {
-        0 => String::new(),
-        _ => format!("{} each, {} set", units::span(cache.retarget_mean_ns), count(cache.nodes_set, "node")),
-    };
+    let mean = if_any(cache.retargets, |_| {
+        format!("{} each, {} set", units::span(cache.retarget_mean_ns), count(cache.nodes_set, "node"))
+    });
     line(out, &n(cache.retargets), "retargets", &mean)?;
     let reasons = [
         (cache.over_bound, "above a bound"),

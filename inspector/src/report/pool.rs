@@ -3,7 +3,7 @@
 use super::lines::{self, line, nonzero};
 use crate::model::pool::{Guard, OfContext, Pool, StrandedSite};
 use crate::text::units;
-use crate::text::{clean, count};
+use crate::text::{clean, count, if_any};
 use crate::view::table::{HEAD, Table, WARN, paint};
 use std::io::Write;
 
@@ -26,14 +26,8 @@ pub(crate) fn head(pool: &Pool) -> Option<String> {
         let off = pool.state == "off";
         return off.then(|| format!("pool off: {}", clean(&pool.reason)));
     }
-    let hits = match hit_rate(pool) {
-        rate if rate.is_empty() => String::new(),
-        rate => format!(", {rate} hits"),
-    };
-    let spilled = match pool.spilled_live_bytes {
-        0 => String::new(),
-        bytes => format!(", {} spilled", units::bytes(bytes)),
-    };
+    let hits = if_any(hit_rate(pool), |rate| format!(", {rate} hits"));
+    let spilled = if_any(pool.spilled_live_bytes, |bytes| format!(", {} spilled", units::bytes(bytes)));
     let idle = format!("{} idle in {}", units::bytes(pool.idle_bytes), count(pool.idle_blocks, "block"));
     Some(format!("pool {} ({}): {idle} ({}){hits}{spilled}", pool.state, pool.free, bound(pool)))
 }

@@ -203,9 +203,9 @@ fn connect(socket: &Seen, until: Instant) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Returns the pid and user of the listening process. The pid is 0 for a process in a namespace that cannot be seen
+/// Returns the pid and user of the process at the other end, as the kernel names them. The pid is 0 for a process in a namespace that cannot be seen
 /// from here.
-fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
+pub(crate) fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: SO_PEERCRED writes one ucred. `peer` is one, `len` says its size, and `stream` keeps
@@ -225,7 +225,7 @@ fn left(until: Instant) -> io::Result<Duration> {
 }
 
 /// Sends without the SIGPIPE that a write causes after the other side has hung up.
-fn send(stream: &UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+pub(crate) fn send(stream: &UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         stream.set_write_timeout(Some(left(until)?))?;
         match rustix::net::send(stream, bytes, SendFlags::NOSIGNAL) {

@@ -14,7 +14,7 @@
 //! * [`choose`]: the ledger that the user means.
 //! * [`ask`]: commands to a running process, over its control socket.
 //! * [`recording`]: the lines of a recording.
-//! * [`nvml`]: device memory of a process as the driver counts it.
+//! * [`nvml`]: device memory of a process as the driver counts it. [`library`]: functions of vendors' libraries.
 
 pub(crate) mod ask;
 pub(crate) mod budget;
@@ -23,6 +23,7 @@ pub(crate) mod choose;
 pub(crate) mod find;
 pub(crate) mod folder;
 mod found;
+pub(crate) mod library;
 pub(crate) mod liveness;
 pub(crate) mod maps;
 pub(crate) mod nvml;

@@ -3,7 +3,7 @@
 use libloading::Library;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::raw::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::rc::Rc;
 
@@ -35,15 +35,19 @@ const NOT_AVAILABLE: u64 = u64::MAX;
 const KINDS: [&str; 2] = ["GPU-", "MIG-"];
 
 type Device = *mut c_void;
-type ByUuid = unsafe extern "C" fn(*const c_char, *mut Device) -> c_int;
-type GetMemory = unsafe extern "C" fn(Device, *mut Memory) -> c_int;
 type GetProcesses = unsafe extern "C" fn(Device, *mut c_uint, *mut ProcessInfo) -> c_int;
-type GetCount = unsafe extern "C" fn(*mut c_uint) -> c_int;
-type ByIndex = unsafe extern "C" fn(c_uint, *mut Device) -> c_int;
-type GetText = unsafe extern "C" fn(Device, *mut c_char, c_uint) -> c_int;
-type GetNumber = unsafe extern "C" fn(Device, *mut c_uint) -> c_int;
-type GetPair = unsafe extern "C" fn(Device, *mut c_uint, *mut c_uint) -> c_int;
-type NoArguments = unsafe extern "C" fn() -> c_int;
+
+/// Calls a function of NVML, with the types of its arguments in nvml.h. `None` if it fails, or if this NVML lacks it.
+macro_rules! call {
+    ($library:expr, $name:ident($($argument:expr => $ty:ty),*)) => {
+        // SAFETY: users of this macro name the function's types in nvml.h, a device that NVML gave, and pointers to locals
+        // with room for the answer.
+        unsafe {
+            let get = $library.get::<unsafe extern "C" fn($($ty),*) -> c_int>(concat!(stringify!($name), "\0").as_bytes());
+            get.ok().filter(|call| call($($argument),*) == OK).map(drop)
+        }
+    };
+}
 
 /// Names of NVML's lists of processes: those that compute, and of them the clients of MPS.
 const COMPUTING: &[u8] = b"nvmlDeviceGetComputeRunningProcesses_v3\0";
@@ -159,9 +163,8 @@ impl Nvml {
         // program.
         let library =
             unsafe { Library::new("libnvidia-ml.so.1") }.map_err(|_| "NVML (libnvidia-ml.so.1) is not here")?;
-        // SAFETY: nvml.h declares `nvmlReturn_t nvmlInit_v2(void)`, and `library` is open.
-        let answer = unsafe { library.get::<NoArguments>(b"nvmlInit_v2\0").map_err(|_| "this NVML is too old")?() };
-        if answer == OK { Ok(Self { library }) } else { Err("NVML finds no driver") }
+        call!(library, nvmlInit_v2()).ok_or("NVML finds no driver")?;
+        Ok(Self { library })
     }
 
     /// Queries the counts of the card with this UUID.
@@ -183,39 +186,24 @@ impl Nvml {
 
     fn uuids(&self) -> Option<Vec<String>> {
         let mut count = 0;
-        // SAFETY: the type is nvml.h's, and `count` is a local that takes the answer.
-        let answer = unsafe { self.library.get::<GetCount>(b"nvmlDeviceGetCount_v2\0").ok()?(&mut count) };
-        (answer == OK).then(|| (0..count).filter_map(|index| self.uuid(index)).collect())
+        call!(self.library, nvmlDeviceGetCount_v2(&mut count => *mut c_uint))?;
+        Some((0..count).filter_map(|index| self.uuid(index)).collect())
     }
 
     fn uuid(&self, index: c_uint) -> Option<String> {
-        let mut device = std::ptr::null_mut();
-        // SAFETY: the type is nvml.h's, and `device` is a local that takes the handle.
-        let answer =
-            unsafe { self.library.get::<ByIndex>(b"nvmlDeviceGetHandleByIndex_v2\0").ok()?(index, &mut device) };
         // NVML's limit, NVML_DEVICE_UUID_V2_BUFFER_SIZE.
-        let mut text: [c_char; 96] = [0; 96];
-        let get = (answer == OK).then(|| {
-            // SAFETY: GetText is the type that nvml.h declares for this name.
-            unsafe { self.library.get::<GetText>(b"nvmlDeviceGetUUID\0") }.ok()
-        })??;
-        // SAFETY: NVML gave `device`, and writes at most `text`'s length with the end.
-        let answer = unsafe { get(device, text.as_mut_ptr(), text.len() as c_uint) };
-        let bytes = text.iter().take_while(|&&byte| byte != 0).map(|&byte| byte as u8).collect();
-        String::from_utf8(bytes).ok().filter(|_| answer == OK)
+        let (mut device, mut text) = (std::ptr::null_mut(), [0_u8; 96]);
+        let (to, len) = (text.as_mut_ptr().cast(), text.len() as c_uint);
+        call!(self.library, nvmlDeviceGetHandleByIndex_v2(index => c_uint, &mut device => *mut Device))?;
+        call!(self.library, nvmlDeviceGetUUID(device => Device, to => *mut c_char, len => c_uint))?;
+        CStr::from_bytes_until_nul(&text).ok()?.to_str().ok().map(str::to_owned)
     }
 
     fn division(&self, device: Device) -> Division {
         let (mut split, mut pending, mut kind) = (0, 0, 0);
-        // SAFETY: the types are nvml.h's, NVML gave `device`, and the locals take the answers.
-        unsafe {
-            if let Ok(get) = self.library.get::<GetPair>(b"nvmlDeviceGetMigMode\0") {
-                get(device, &mut split, &mut pending);
-            }
-            if let Ok(get) = self.library.get::<GetNumber>(b"nvmlDeviceGetVirtualizationMode\0") {
-                get(device, &mut kind);
-            }
-        }
+        let (now, later) = (&mut split, &mut pending);
+        let _ = call!(self.library, nvmlDeviceGetMigMode(device => Device, now => *mut c_uint, later => *mut c_uint));
+        let _ = call!(self.library, nvmlDeviceGetVirtualizationMode(device => Device, &mut kind => *mut c_uint));
         let mps = self.processes(OF_MPS, device).unwrap_or_default();
         // NVML_GPU_VIRTUALIZATION_MODE_VGPU, HOST_VGPU and HOST_VSGA. 1 is a card that a virtual machine has whole.
         Division { split: split == 1, virtual_gpu: kind >= 2, mps: mps.iter().map(|entry| entry.pid).collect() }
@@ -223,21 +211,16 @@ impl Nvml {
 
     fn memory(&self, device: Device) -> Option<Memory> {
         let mut memory = Memory::default();
-        // SAFETY: the type is nvml.h's. NVML gave `device`, and `memory` is a local with room for one
-        // nvmlMemory_t.
-        let answer = unsafe { self.library.get::<GetMemory>(b"nvmlDeviceGetMemoryInfo\0").ok()?(device, &mut memory) };
-        (answer == OK).then_some(memory)
+        call!(self.library, nvmlDeviceGetMemoryInfo(device => Device, &mut memory => *mut Memory))?;
+        Some(memory)
     }
 
     /// Returns the device with this name.
     fn device(&self, name: &str) -> Option<Device> {
-        let name = CString::new(name).ok()?;
-        let mut device = std::ptr::null_mut();
-        // SAFETY: the type is nvml.h's. `name` is a CString that lives until the call returns, and
-        // `device` is a local that takes the handle.
-        let answer =
-            unsafe { self.library.get::<ByUuid>(b"nvmlDeviceGetHandleByUUID\0").ok()?(name.as_ptr(), &mut device) };
-        (answer == OK).then_some(device)
+        let (name, mut device) = (CString::new(name).ok()?, std::ptr::null_mut());
+        let uuid = name.as_ptr();
+        call!(self.library, nvmlDeviceGetHandleByUUID(uuid => *const c_char, &mut device => *mut Device))?;
+        Some(device)
     }
 
     fn processes(&self, list: &[u8], device: Device) -> Option<Vec<ProcessInfo>> {
@@ -262,11 +245,7 @@ impl Nvml {
 
 impl Drop for Nvml {
     fn drop(&mut self) {
-        // SAFETY: nvml.h declares `nvmlReturn_t nvmlShutdown(void)`, and `self.library` is open.
-        if let Ok(shutdown) = unsafe { self.library.get::<NoArguments>(b"nvmlShutdown\0") } {
-            // SAFETY: `open` called nvmlInit once, and this is the one shutdown that ends it:
-            // `drop` runs once.
-            unsafe { shutdown() };
-        }
+        // The end of what `open` began.
+        let _ = call!(self.library, nvmlShutdown());
     }
 }

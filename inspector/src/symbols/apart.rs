@@ -7,11 +7,11 @@
 use super::answers::Answers;
 use super::question::{Answer, CodeFile, Content, MOST_ANSWER, Question, Symbol, SymbolDetail};
 use super::reader;
+use crate::source::ask::send;
 use crate::text;
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -49,11 +49,17 @@ impl Patience {
         Self { work: Duration::from_secs(2), answer: Duration::from_secs(10), all: Duration::MAX };
 }
 
+impl Default for Patience {
+    fn default() -> Self {
+        Self::OF_A_PERSON
+    }
+}
+
 /// Files that made a child crash or hang, with the detail that was asked.
 pub(super) type Lost = HashMap<CodeFile, SymbolDetail>;
 
 /// The child process, which starts at the first question.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Apart {
     child: RefCell<Option<Child>>,
     lost: RefCell<Lost>,
@@ -66,18 +72,6 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    pub(super) fn new() -> Self {
-        Self {
-            child: RefCell::default(),
-            lost: RefCell::default(),
-            off: Cell::new(false),
-            patience: Patience::OF_A_PERSON,
-            waited: Cell::default(),
-            contents: RefCell::default(),
-            answers: Rc::default(),
-        }
-    }
-
     /// Takes answers from these, and adds to them.
     pub(super) fn share(&mut self, answers: Rc<Answers>) {
         self.answers = answers;
@@ -185,6 +179,7 @@ struct Child {
 impl Child {
     fn start() -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
+        ours.set_read_timeout(Some(STEP))?;
         // SAFETY: the child may run our code only if no lock that the child needs is held by another thread at the
         // fork. The inspector has one thread here. If others run (in tests), glibc keeps the heap usable, and the child
         // neither prints nor logs.
@@ -203,21 +198,25 @@ impl Child {
     }
 
     fn answer(&mut self, question: &Question, patience: Patience) -> io::Result<Answer> {
+        let (begin, crashed) = (Instant::now(), || io::Error::other("reading it ended in a crash"));
         let mut line = serde_json::to_vec(question)?;
         line.push(b'\n');
-        send_all(self.stream.get_ref().as_fd(), &line)?;
-        let begin = Instant::now();
+        send(self.stream.get_ref(), &line, begin + patience.answer).map_err(|_| crashed())?;
+        let mut watch = Watch { begin, patience, asleep: Duration::ZERO, worked_before: None };
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
-            if self.stream.buffer().is_empty() {
-                self.wait(begin, patience)?;
-            }
             let room = MOST_ANSWER - line.len() as u64;
-            // Takes the bytes that are available: one read, which does not wait.
-            let available = self.stream.fill_buf()?;
+            // Takes the bytes that are available: one read, which waits for a step.
+            let available = match self.stream.fill_buf() {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    watch.look(self.pid)?;
+                    continue;
+                }
+                available => available?,
+            };
             let upto = available.iter().position(|&byte| byte == b'\n').map_or(available.len(), |at| at + 1);
             if upto == 0 {
-                return Err(io::Error::other("reading it ended in a crash"));
+                return Err(crashed());
             }
             if upto as u64 > room {
                 return Err(io::Error::other("it has names beyond all bounds"));
@@ -227,32 +226,39 @@ impl Child {
         }
         Ok(serde_json::from_slice(&line)?)
     }
+}
 
-    /// Waits until there is something to read.
-    fn wait(&self, begin: Instant, patience: Patience) -> io::Result<()> {
-        let mut asleep = Duration::ZERO;
-        let mut worked_before = None;
-        loop {
-            let step = Duration::from_millis(100);
-            if readable(self.stream.get_ref(), step)? {
-                return Ok(());
-            }
-            let stat = std::fs::read(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-            let stat: Vec<_> = gpumem_wire::place::stat_fields(&stat).collect();
-            let sleeps = stat.first() == Some(&"S");
-            asleep = if sleeps { asleep + step } else { Duration::ZERO };
-            // Time in user and kernel mode.
-            let ticks: u64 = stat.iter().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-            let worked = Duration::from_millis(ticks * TICK_MS);
-            let work = worked.saturating_sub(*worked_before.get_or_insert(worked));
-            if asleep >= ASLEEP {
-                return Err(io::Error::other("reading it does not come to an end"));
-            }
-            if work + step >= patience.work || begin.elapsed() >= patience.answer {
-                let seconds = patience.work.min(patience.answer).as_secs_f64().round();
-                return Err(io::Error::other(format!("it takes longer than {seconds} s")));
-            }
+/// Time between two looks at a child that has not answered.
+const STEP: Duration = Duration::from_millis(100);
+
+/// What a child does before it answers.
+struct Watch {
+    begin: Instant,
+    patience: Patience,
+    asleep: Duration,
+    worked_before: Option<Duration>,
+}
+
+impl Watch {
+    /// Fails if the child takes too long.
+    fn look(&mut self, pid: libc::pid_t) -> io::Result<()> {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let stat: Vec<_> = gpumem_wire::place::stat_fields(&stat).collect();
+        let sleeps = stat.first() == Some(&"S");
+        self.asleep = if sleeps { self.asleep + STEP } else { Duration::ZERO };
+        // Time in user and kernel mode.
+        let ticks: u64 = stat.iter().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        let worked = Duration::from_millis(ticks * TICK_MS);
+        let work = worked.saturating_sub(*self.worked_before.get_or_insert(worked));
+        let Patience { work: most, answer, .. } = self.patience;
+        if self.asleep >= ASLEEP {
+            return Err(io::Error::other("reading it does not come to an end"));
         }
+        if work + STEP >= most || self.begin.elapsed() >= answer {
+            let seconds = most.min(answer).as_secs_f64().round();
+            return Err(io::Error::other(format!("it takes longer than {seconds} s")));
+        }
+        Ok(())
     }
 }
 
@@ -268,31 +274,6 @@ impl Drop for Child {
             libc::waitpid(self.pid, std::ptr::null_mut(), 0);
         }
     }
-}
-
-fn readable(stream: &UnixStream, most: Duration) -> io::Result<bool> {
-    let mut fd = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: `fd` is a local, the one pollfd that poll is told of, and `stream` keeps its
-    // descriptor open.
-    match unsafe { libc::poll(&mut fd, 1, most.as_millis() as libc::c_int) } {
-        -1 => match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-            error => Err(error),
-        },
-        ready => Ok(ready > 0),
-    }
-}
-
-/// Sends without the SIGPIPE that a write to a dead child would cause.
-fn send_all(stream: BorrowedFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::net::send(stream, bytes, rustix::net::SendFlags::NOSIGNAL) {
-            Ok(sent) => bytes = &bytes[sent..],
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return Err(io::Error::other("reading it ended in a crash")),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -311,7 +292,7 @@ mod tests {
     #[test]
     fn what_was_lost_stays_given_up() {
         let exe = exe();
-        let mut apart = Apart::new();
+        let mut apart = Apart::default();
         apart.give_up(HashMap::from([(exe.clone(), SymbolDetail::BuildId)]));
         assert!(apart.build_id(&exe).is_none());
         assert!(apart.build_id(&again()).is_some());
@@ -324,7 +305,7 @@ mod tests {
         let exe = exe();
         let bytes = std::fs::read(&exe.path).unwrap();
         let entry = object::File::parse(&*bytes).unwrap().entry() + 1;
-        let (mut one, mut other) = (Apart::new(), Apart::new());
+        let (mut one, mut other) = (Apart::default(), Apart::default());
         let answers = Rc::default();
         [&mut one, &mut other].into_iter().for_each(|apart| apart.share(Rc::clone(&answers)));
         assert!(one.build_id(&exe).is_some());
@@ -338,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_lost_child_costs_one_file() {
-        let apart = Apart::new();
+        let apart = Apart::default();
         let exe = exe();
         assert!(apart.build_id(&exe).is_some());
         // SAFETY: `apart` has not waited for its child yet, so no other process can have its

@@ -31,6 +31,11 @@ impl Symbols {
         self.later = Some(Wanted::default());
     }
 
+    /// True if names are put off.
+    pub(crate) fn waits_for_names(&self) -> bool {
+        self.later.is_some()
+    }
+
     /// True if the name of an address is not known yet and will be. Adds the address to the wanted ones.
     pub(super) fn puts_off(&self, address: u64) -> bool {
         let Some(wanted) = self.later.as_ref().filter(|_| self.is_unnamed(address)) else { return false };
@@ -75,15 +80,5 @@ impl Symbols {
         let by_file = self.module(*address).is_some_and(runtime::is_library);
         self.runtime.borrow_mut().insert(*address, by_file || *runtime);
         self.resolved.borrow_mut().insert(*address, self.named(*address, symbols).into());
-    }
-
-    /// Takes over the names known of the same process before. False if other files are mapped now, since addresses may
-    /// then mean something else.
-    pub(crate) fn take_over(&mut self, before: Self) -> bool {
-        let same = self.modules.are(&before.modules);
-        if same {
-            (self.resolved, self.runtime, self.room) = (before.resolved, before.runtime, before.room);
-        }
-        same
     }
 }

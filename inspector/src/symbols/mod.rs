@@ -76,7 +76,6 @@ impl Symbols {
     /// Returns the symbols of a ledger whose paths hold under `place`.
     pub(crate) fn new(snapshot: &Snapshot, place: Place) -> Self {
         let modules = Modules::new(snapshot, place);
-        let files = Apart::new();
         Self {
             carried: carried(snapshot, &modules),
             python: Codes::of(snapshot),
@@ -84,7 +83,7 @@ impl Symbols {
             enabled: true,
             resolved: RefCell::default(),
             runtime: RefCell::default(),
-            files,
+            files: Apart::default(),
             room: Room::default(),
             later: None,
         }
@@ -131,9 +130,12 @@ impl Symbols {
         Known { runtime, frames: self.resolved.into_inner(), lost: self.files.into_lost() }
     }
 
-    /// Takes the Python code names from another ledger of the same process, which has all that this one has.
-    pub(crate) fn keep_codes_of(&mut self, later: &mut Self) {
-        std::mem::swap(&mut self.python, &mut later.python);
+    /// Takes over what was found for an earlier ledger of the process, which has the same files mapped.
+    pub(crate) fn take_over(&mut self, before: &mut Self) {
+        std::mem::swap(&mut self.resolved, &mut before.resolved);
+        std::mem::swap(&mut self.runtime, &mut before.runtime);
+        std::mem::swap(&mut self.files, &mut before.files);
+        std::mem::swap(&mut self.room, &mut before.room);
     }
 
     /// Returns the file that an address belongs to, and its address there.

@@ -54,12 +54,6 @@ impl Module {
     pub(crate) fn address(&self, address: u64) -> u64 {
         address.wrapping_sub(self.bias)
     }
-
-    /// True if it is the same file at the same addresses.
-    fn is(&self, other: &Self) -> bool {
-        let where_from = |module: &Self| (module.start, module.end, module.bias, module.first_ns, module.gone);
-        where_from(self) == where_from(other) && self.path == other.path && self.build_id == other.build_id
-    }
 }
 
 /// All modules of a ledger.
@@ -99,12 +93,6 @@ impl Modules {
         let behind = self.bounds.partition_point(|(start, _)| *start <= call);
         let (_, module) = self.bounds.get(behind.checked_sub(1)?)?;
         self.modules.get((*module)?)
-    }
-
-    /// True if the same files are mapped at the same addresses.
-    pub(super) fn are(&self, other: &Self) -> bool {
-        let all = self.modules.iter().zip(&other.modules);
-        self.modules.len() == other.modules.len() && all.into_iter().all(|(one, other)| one.is(other))
     }
 
     /// Returns the file of a module: the one that was mapped, not a later file of the same name.

@@ -224,6 +224,11 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Returns the words for a value; none if it is 0 or empty.
+pub(crate) fn if_any<T: Default + PartialEq>(value: T, words: impl FnOnce(T) -> String) -> String {
+    if value == T::default() { String::new() } else { words(value) }
+}
+
 /// "1 graph", "2 graphs", "2 launches".
 pub(crate) fn count(n: u64, one: &str) -> String {
     let end = match n {

@@ -282,10 +282,9 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
 
 /// Returns the meaning of an empty list of suspects.
 fn nothing(report: &Report) -> String {
-    let young = match report.young {
-        0 => String::new(),
-        young => format!("; {} too young to judge (--older sets the age)", units::number(young as u64)),
-    };
+    let young = text::if_any(report.young, |young| {
+        format!("; {} too young to judge (--older sets the age)", units::number(young as u64))
+    });
     match (&report.not_known, report.unknown, report.judged) {
         _ if report.looked_for == 0 => "there is no allocation to search for".into(),
         (_, _, 0) => format!("no allocation could be judged{young}"),

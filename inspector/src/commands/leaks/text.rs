@@ -65,10 +65,7 @@ fn summed(out: &mut dyn Write, summed: &Summed) -> std::io::Result<()> {
         return Ok(());
     }
     let (classes, holds) = (text::count(summed.classes, "class"), if summed.classes == 1 { "holds" } else { "hold" });
-    let too_little = match summed.too_little {
-        0 => String::new(),
-        n => format!(", {} too young to judge", units::number(n)),
-    };
+    let too_little = text::if_any(summed.too_little, |n| format!(", {} too young to judge", units::number(n)));
     let grow = match summed.growing {
         1 => "1 grows steadily".to_owned(),
         n => format!("{} grow steadily", units::number(n)),
@@ -136,10 +133,8 @@ fn since(name: &str, over_ns: u64, status: &Status) -> String {
 fn live(suspect: &Suspect) -> String {
     let Suspect { live, oldest_age_ns, newest_age_ns, freed_share, .. } = suspect;
     let freed = freed_share.map_or(String::new(), |share| format!(", {} freed", units::share(share)));
-    let ages = match live {
-        0 => String::new(),
-        _ => format!(", {} to {} old", units::span(*newest_age_ns), units::span(*oldest_age_ns)),
-    };
+    let ages =
+        text::if_any(*live, |_| format!(", {} to {} old", units::span(*newest_age_ns), units::span(*oldest_age_ns)));
     format!("{}{ages}{freed}", growth::held(suspect))
 }
 
@@ -198,10 +193,7 @@ fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Res
         growth::rate(heap.bytes_per_minute),
         units::signed_bytes(grown),
     )?;
-    match ledger.status.running() {
-        true => line(out, "next", &format!("heaptrack -p {}", ledger.pid())),
-        false => Ok(()),
-    }
+    if ledger.status.running() { line(out, "next", &format!("heaptrack -p {}", ledger.pid())) } else { Ok(()) }
 }
 
 /// Prints the suspects that do not grow. Memory made at the start is no growth, so growth is shown only since a moment.

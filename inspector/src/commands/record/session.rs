@@ -146,10 +146,8 @@ impl<'a> Sessions<'a> {
         let (name, page) = (text::path(first.place.path()), text::os_word(first.place.path().as_os_str()));
         let (bytes, samples) = (units::bytes(self.bytes()), self.sessions.iter().map(|session| session.ticks).sum());
         let samples = text::count(samples, "sample");
-        let others = match self.sessions.len() - 1 {
-            0 => String::new(),
-            n => format!(" and {} beside it", text::count(n as u64, "file")),
-        };
+        let others =
+            text::if_any(self.sessions.len() - 1, |n| format!(" and {} beside it", text::count(n as u64, "file")));
         super::say(format_args!("gpumem: wrote {name}{others} ({bytes}, {samples}); now type: gpumem report {page}\n"));
         Ok(())
     }

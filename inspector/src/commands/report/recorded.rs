@@ -91,14 +91,8 @@ fn timeline(recorded: &Recording, ended: Ended) -> String {
         (None, Ended::TooMuch) => "The rest of the file is out of proportion, and is left out.".into(),
         (None, _) => "It is cut short: whoever recorded was stopped before the end.".into(),
     };
-    let left_out = match recorded.left_out {
-        0 => String::new(),
-        n => format!(" {} did not fit.", text::count(n, "large allocation")),
-    };
-    let moments = match recorded.moments_left_out {
-        0 => String::new(),
-        n => format!(" {} did not fit.", text::count(n, "event")),
-    };
+    let left_out = text::if_any(recorded.left_out, |n| format!(" {} did not fit.", text::count(n, "large allocation")));
+    let moments = text::if_any(recorded.moments_left_out, |n| format!(" {} did not fit.", text::count(n, "event")));
     // The summary is written each minute, and at the end.
     let at = recorded.summary.as_ref().map_or(0, |summary| summary.process.at_unix_ns);
     let last = times.last().copied().unwrap_or(0);
@@ -108,10 +102,8 @@ fn timeline(recorded: &Recording, ended: Ended) -> String {
         }
         _ => String::new(),
     };
-    let skipped = match recorded.skipped {
-        0 => String::new(),
-        n => format!(" {} say nothing to this version.", text::count(n, "line")),
-    };
+    let skipped =
+        text::if_any(recorded.skipped, |n| format!(" {} say nothing to this version.", text::count(n, "line")));
     format!(
         "Recorded over {}, in {}, one about every {}. {end}{older} Allocations of {} and above were recorded one by one if they were \
          live at a sample.{left_out}{moments}{skipped}",

@@ -5,8 +5,8 @@ use super::hip_api::*;
 use super::memory;
 use super::probe::*;
 use crate::failure::{Failure, Result as Done};
-use std::ffi::{c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ffi::c_int;
+use std::ptr::null_mut;
 
 /// Handles that live at once.
 const HANDLES: usize = 16;
@@ -199,14 +199,12 @@ fn host_copies(p: &Probe) -> CheckOutcome {
     let host = vec![0_u32; HANDLES * 2 * WORDS].leak().as_mut_ptr();
     let part = |i: usize, half: usize| host.wrapping_add((2 * i + half) * WORDS);
     for i in 0..HANDLES {
-        let mut block = null_mut::<c_void>();
-        hip!(p, hipMalloc(&mut block, BLOCK));
-        let (graph, mut up, mut down) = (p.graph()?, null_mut(), null_mut());
-        let (from, to) = (part(i, 0).cast(), part(i, 1).cast());
-        hip!(p, hipGraphAddMemcpyNode1D(&mut up, graph, null(), 0, block, from, BYTES, HOST_TO_DEVICE));
-        hip!(p, hipGraphAddMemcpyNode1D(&mut down, graph, &up, 1, to, block, BYTES, DEVICE_TO_HOST));
-        let exec = p.instantiate(&MadeGraph { graph, set: null_mut() })?;
-        hip!(p, hipGraphDestroy(graph));
+        let block = p.block(BLOCK)?;
+        let up = Node::Copy(block.cast(), part(i, 0).cast(), BYTES, HOST_TO_DEVICE);
+        let down = Node::Copy(part(i, 1).cast(), block.cast(), BYTES, DEVICE_TO_HOST);
+        let made = p.graph(&[(up, &[]), (down, &[0])])?;
+        let exec = p.instantiate(&made)?;
+        hip!(p, hipGraphDestroy(made.graph));
         blocks.push((exec, block));
     }
     for round in 0..3 {

@@ -3,12 +3,12 @@
 //! process of its own.
 
 use super::Advice;
-use super::Failed;
 use super::Section;
 use super::Setup;
 use super::SuitePart;
 use super::suite::{Check, Outcome, Suite, SuiteReport, Under, command, ledger, watch};
 use crate::failure::{Failure, plain};
+use crate::source::library::functions;
 use gpumem_wire::kinds::Mode;
 use serde::{Deserialize, Serialize};
 use std::ffi::{c_char, c_int, c_uint};
@@ -161,9 +161,8 @@ pub(super) fn differential(
     for (file, what) in failures {
         part.fail(&file, in_short(what));
     }
-    for why in &answer.fleeting {
-        part.failed += 1;
-        part.failures.push(Failed { name: "once".into(), why: why.clone() });
+    for why in answer.fleeting {
+        part.fail("once", why);
     }
     part.skipped = answer.ill.len() as u64;
     part.skips = answer.ill.into_iter().take(3).collect();
@@ -247,6 +246,17 @@ pub(super) fn tell() -> crate::failure::Result<()> {
     Ok(())
 }
 
+functions! {
+    /// The driver's functions that describe it.
+    struct Functions {
+        cuInit(c_uint);
+        cuDriverGetVersion(*mut c_int);
+        cuDeviceGetCount(*mut c_int);
+        cuDeviceGetName(*mut c_char, c_int, c_int);
+        cuDeviceGetAttribute(*mut c_int, c_int, c_int);
+    }
+}
+
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
 const CAPABILITY: [c_int; 2] = [75, 76];
 
@@ -255,27 +265,15 @@ fn ask() -> Result<Driver, String> {
     // program.
     let library = unsafe { libloading::Library::new("libcuda.so.1") };
     let library = library.map_err(|_| "there is no libcuda.so.1: no driver is installed here")?;
-    let lacks = |name: &str| format!("libcuda.so.1 lacks {name}");
-    macro_rules! function {
-        ($name:literal, fn($($ty:ty),*)) => {
-            // SAFETY: since CUDA 2 cuda.h has given each function that is asked for below the type
-            // that is named with it.
-            unsafe { library.get::<unsafe extern "C" fn($($ty),*) -> c_int>($name) }.map_err(|_| lacks($name))?
-        };
-    }
-    let init = function!("cuInit", fn(c_uint));
-    let version_of = function!("cuDriverGetVersion", fn(*mut c_int));
-    let count_of = function!("cuDeviceGetCount", fn(*mut c_int));
-    let name_of = function!("cuDeviceGetName", fn(*mut c_char, c_int, c_int));
-    let attribute_of = function!("cuDeviceGetAttribute", fn(*mut c_int, c_int, c_int));
+    let cuda = Functions::of(library).map_err(|name| format!("libcuda.so.1 lacks {name}"))?;
     let ok = |name: &str, status: c_int| (status == 0).then_some(()).ok_or_else(|| format!("{name} gives {status}"));
     let (mut version, mut count) = (0, 0);
     // SAFETY: the types are cuda.h's, the library stays open, and the out-parameters are locals of
     // those types.
     unsafe {
-        ok("cuInit", init(0))?;
-        ok("cuDriverGetVersion", version_of(&mut version))?;
-        ok("cuDeviceGetCount", count_of(&mut count))?;
+        ok("cuInit", (cuda.cuInit)(0))?;
+        ok("cuDriverGetVersion", (cuda.cuDriverGetVersion)(&mut version))?;
+        ok("cuDeviceGetCount", (cuda.cuDeviceGetCount)(&mut count))?;
     }
     let mut gpus = Vec::new();
     for device in 0..count {
@@ -283,9 +281,9 @@ fn ask() -> Result<Driver, String> {
         // SAFETY: the types are cuda.h's, and cuInit succeeded. The driver writes at most
         // `name.len()` bytes of the name, and each value is one element of `capability`.
         unsafe {
-            ok("cuDeviceGetName", name_of(name.as_mut_ptr().cast(), name.len() as c_int, device))?;
+            ok("cuDeviceGetName", (cuda.cuDeviceGetName)(name.as_mut_ptr().cast(), name.len() as c_int, device))?;
             for (value, attribute) in capability.iter_mut().zip(CAPABILITY) {
-                ok("cuDeviceGetAttribute", attribute_of(value, attribute, device))?;
+                ok("cuDeviceGetAttribute", (cuda.cuDeviceGetAttribute)(value, attribute, device))?;
             }
         }
         let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());

@@ -1,6 +1,7 @@
 //! The few HIP runtime functions that the probe calls, with ROCm's own declarations (5 to 7), and ROCm's compiler for
 //! device code, if that is installed.
 
+use crate::source::library::functions;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -30,70 +31,66 @@ pub(super) const RELAXED: c_int = 2;
 /// `hipEventDisableTiming`.
 pub(super) const NO_TIMING: c_uint = 2;
 
-macro_rules! functions {
-    ($($name:ident($($arg:ty),*);)*) => {
-        /// The open runtime, with its functions under their own names.
-        #[allow(non_snake_case)]
-        pub(super) struct Hip {
-            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> HipStatus,)*
-            library: Library,
-        }
-
-        impl Hip {
-            fn of(library: Library) -> Result<Self, String> {
-                Ok(Self {
-                    // SAFETY: the rows below give each function the type that hip_runtime_api.h
-                    // gives it. `self` keeps the library open for as long as it has the pointers.
-                    $($name: unsafe {
-                        *library
-                            .get::<unsafe extern "C" fn($($arg),*) -> HipStatus>(concat!(stringify!($name), "\0").as_bytes())
-                            .map_err(|_| concat!("the HIP runtime has no ", stringify!($name)).to_owned())?
-                    },)*
-                    library,
-                })
-            }
-        }
-    };
+functions! {
+    /// The open runtime.
+    struct Hip {
+        hipGetDeviceCount(*mut c_int);
+        hipRuntimeGetVersion(*mut c_int);
+        hipDeviceGetName(*mut c_char, c_int, c_int);
+        hipGetLastError();
+        hipDeviceSynchronize();
+        hipMalloc(*mut *mut c_void, usize);
+        hipFree(*mut c_void);
+        hipMemcpy(*mut c_void, *const c_void, usize, c_int);
+        hipMemset(*mut c_void, c_int, usize);
+        hipMemcpyAsync(*mut c_void, *const c_void, usize, c_int, Handle);
+        hipMemsetAsync(*mut c_void, c_int, usize, Handle);
+        hipStreamCreateWithFlags(*mut Handle, c_uint);
+        hipStreamSynchronize(Handle);
+        hipStreamBeginCapture(Handle, c_int);
+        hipStreamEndCapture(Handle, *mut Handle);
+        hipStreamWaitEvent(Handle, Handle, c_uint);
+        hipEventCreateWithFlags(*mut Handle, c_uint);
+        hipEventRecord(Handle, Handle);
+        hipEventDestroy(Handle);
+        hipGraphCreate(*mut Handle, c_uint);
+        hipGraphDestroy(Handle);
+        hipGraphAddMemsetNode(*mut Handle, Handle, *const Handle, usize, *const MemsetParams);
+        hipGraphAddMemcpyNode1D(*mut Handle, Handle, *const Handle, usize, *mut c_void, *const c_void, usize, c_int);
+        hipGraphAddEmptyNode(*mut Handle, Handle, *const Handle, usize);
+        hipGraphAddChildGraphNode(*mut Handle, Handle, *const Handle, usize, Handle);
+        hipGraphMemsetNodeSetParams(Handle, *const MemsetParams);
+        hipGraphInstantiate(*mut Handle, Handle, *mut Handle, *mut c_char, usize);
+        hipGraphExecUpdate(Handle, Handle, *mut Handle, *mut c_int);
+        hipGraphExecMemsetNodeSetParams(Handle, Handle, *const MemsetParams);
+        hipGraphLaunch(Handle, Handle);
+        hipGraphExecDestroy(Handle);
+        hipModuleLoadData(*mut Handle, *const c_void);
+        hipModuleGetFunction(*mut Handle, Handle, *const c_char);
+        hipModuleLaunchKernel(
+            Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+        );
+    }
 }
 
 functions! {
-    hipGetDeviceCount(*mut c_int);
-    hipRuntimeGetVersion(*mut c_int);
-    hipDeviceGetName(*mut c_char, c_int, c_int);
-    hipGetLastError();
-    hipDeviceSynchronize();
-    hipMalloc(*mut *mut c_void, usize);
-    hipFree(*mut c_void);
-    hipMemcpy(*mut c_void, *const c_void, usize, c_int);
-    hipMemset(*mut c_void, c_int, usize);
-    hipMemcpyAsync(*mut c_void, *const c_void, usize, c_int, Handle);
-    hipMemsetAsync(*mut c_void, c_int, usize, Handle);
-    hipStreamCreateWithFlags(*mut Handle, c_uint);
-    hipStreamSynchronize(Handle);
-    hipStreamBeginCapture(Handle, c_int);
-    hipStreamEndCapture(Handle, *mut Handle);
-    hipStreamWaitEvent(Handle, Handle, c_uint);
-    hipEventCreateWithFlags(*mut Handle, c_uint);
-    hipEventRecord(Handle, Handle);
-    hipEventDestroy(Handle);
-    hipGraphCreate(*mut Handle, c_uint);
-    hipGraphDestroy(Handle);
-    hipGraphAddMemsetNode(*mut Handle, Handle, *const Handle, usize, *const MemsetParams);
-    hipGraphAddMemcpyNode1D(*mut Handle, Handle, *const Handle, usize, *mut c_void, *const c_void, usize, c_int);
-    hipGraphAddEmptyNode(*mut Handle, Handle, *const Handle, usize);
-    hipGraphAddChildGraphNode(*mut Handle, Handle, *const Handle, usize, Handle);
-    hipGraphMemsetNodeSetParams(Handle, *const MemsetParams);
-    hipGraphInstantiate(*mut Handle, Handle, *mut Handle, *mut c_char, usize);
-    hipGraphExecUpdate(Handle, Handle, *mut Handle, *mut c_int);
-    hipGraphExecMemsetNodeSetParams(Handle, Handle, *const MemsetParams);
-    hipGraphLaunch(Handle, Handle);
-    hipGraphExecDestroy(Handle);
-    hipModuleLoadData(*mut Handle, *const c_void);
-    hipModuleGetFunction(*mut Handle, Handle, *const c_char);
-    hipModuleLaunchKernel(
-        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-    );
+    /// ROCm's compiler for device code. Source: hiprtc.h.
+    struct Compiler {
+        hiprtcCreateProgram(
+            *mut Handle, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+        );
+        hiprtcCompileProgram(Handle, c_int, *const *const c_char);
+        hiprtcGetCodeSize(Handle, *mut usize);
+        hiprtcGetCode(Handle, *mut c_char);
+    }
 }
+
+/// Returns what a status of a function means.
+pub(super) fn done(function: &str, status: HipStatus) -> Result<(), String> {
+    if status == 0 { Ok(()) } else { Err(format!("{function} gives {status}")) }
+}
+
+const RUNTIME: &str = "libamdhip64.so";
 
 /// Returns the first of these libraries that loads. Programs are linked to one version; the probe works with any.
 fn open(name: &str) -> Option<Library> {
@@ -113,7 +110,8 @@ impl Hip {
     /// # Errors
     /// Says why there is none, or no device.
     pub(super) fn open() -> Result<Self, String> {
-        let hip = Self::of(open("libamdhip64.so").ok_or("libamdhip64.so is not installed")?)?;
+        let library = open(RUNTIME).ok_or("libamdhip64.so is not installed")?;
+        let hip = Self::of(library).map_err(|name| format!("the HIP runtime has no {name}"))?;
         let mut count = 0;
         // SAFETY: the type is hip_runtime_api.h's (rows above), and `count` is a local that takes
         // the number.
@@ -158,47 +156,26 @@ const KERNEL: &CStr =
         to[i] = value;
 }";
 
-type Create = unsafe extern "C" fn(
-    *mut Handle,
-    *const c_char,
-    *const c_char,
-    c_int,
-    *const *const c_char,
-    *const *const c_char,
-) -> HipStatus;
-type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> HipStatus;
-type CodeSize = unsafe extern "C" fn(Handle, *mut usize) -> HipStatus;
-type GetCode = unsafe extern "C" fn(Handle, *mut c_char) -> HipStatus;
-
 /// Returns the kernel's code for this device. It is never freed, because modules may need it.
 ///
 /// # Errors
 /// Says why it cannot be made here.
-fn code(hip: &Hip) -> Result<&'static [u8], String> {
+fn code() -> Result<&'static [u8], String> {
     // A separate library since ROCm 5.2, part of the runtime before.
-    let own = open("libhiprtc.so");
-    let library = own.as_ref().unwrap_or(&hip.library);
-    let done = |what: &str, status: HipStatus| match status {
-        0 => Ok(()),
-        code => Err(format!("{what} gives {code}")),
-    };
-    let missing = |_| "no kernel can be compiled here: libhiprtc.so is not installed".to_owned();
-    // SAFETY: the types are hiprtc.h's. All strings are literals that end in NUL, and the buffer
-    // has the size that hiprtcGetCodeSize gave.
+    let library = open("libhiprtc.so").or_else(|| open(RUNTIME));
+    let compiler = library.and_then(|library| Compiler::of(library).ok());
+    let compiler = compiler.ok_or("no kernel can be compiled here: libhiprtc.so is not installed")?;
+    let (mut program, mut bytes, none) = (std::ptr::null_mut(), 0, std::ptr::null());
+    // SAFETY: all strings are literals that end in NUL, and the buffer has the size that hiprtcGetCodeSize gave.
     unsafe {
-        let create = library.get::<Create>(b"hiprtcCreateProgram\0").map_err(missing)?;
-        let compile = library.get::<Compile>(b"hiprtcCompileProgram\0").map_err(missing)?;
-        let size = library.get::<CodeSize>(b"hiprtcGetCodeSize\0").map_err(missing)?;
-        let get = library.get::<GetCode>(b"hiprtcGetCode\0").map_err(missing)?;
-        let (mut program, mut bytes) = (std::ptr::null_mut(), 0);
-        let none = std::ptr::null();
-        done("hiprtcCreateProgram", create(&mut program, KERNEL.as_ptr(), c"selftest.hip".as_ptr(), 0, none, none))?;
-        done("hiprtcCompileProgram", compile(program, 0, none))?;
-        done("hiprtcGetCodeSize", size(program, &mut bytes))?;
+        let (text, name) = (KERNEL.as_ptr(), c"selftest.hip".as_ptr());
+        done("hiprtcCreateProgram", (compiler.hiprtcCreateProgram)(&mut program, text, name, 0, none, none))?;
+        done("hiprtcCompileProgram", (compiler.hiprtcCompileProgram)(program, 0, none))?;
+        done("hiprtcGetCodeSize", (compiler.hiprtcGetCodeSize)(program, &mut bytes))?;
         // A NUL is harmless behind an ELF file, and needed behind text.
         let mut code = vec![0_u8; bytes + 1];
-        done("hiprtcGetCode", get(program, code.as_mut_ptr().cast()))?;
-        std::mem::forget(own);
+        done("hiprtcGetCode", (compiler.hiprtcGetCode)(program, code.as_mut_ptr().cast()))?;
+        std::mem::forget(compiler);
         Ok(code.leak())
     }
 }
@@ -208,18 +185,16 @@ fn code(hip: &Hip) -> Result<&'static [u8], String> {
 /// # Errors
 /// Says why there is none here.
 pub(super) fn kernel(hip: &Hip) -> Result<Handle, String> {
-    let image = code(hip)?;
+    let image = code()?;
     let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: `code` gives an image that lives as long as the process. `module` is a local that
-    // takes the handle.
-    let status = unsafe { (hip.hipModuleLoadData)(&mut module, image.as_ptr().cast()) };
-    if status != 0 {
-        return Err(format!("hipModuleLoadData gives {status} for a kernel that hiprtc compiled"));
-    }
-    // SAFETY: the call above made `module`. The name is a literal that ends in NUL, and `function`
-    // takes the handle.
-    match unsafe { (hip.hipModuleGetFunction)(&mut function, module, c"gpumem_fill".as_ptr()) } {
-        0 => Ok(function),
-        status => Err(format!("hipModuleGetFunction gives {status} for a kernel that hiprtc compiled")),
-    }
+    // SAFETY: `code` gives an image that lives as long as the process, and the name is a literal that ends in NUL. The
+    // locals take the handles.
+    let made = unsafe {
+        let loaded = (hip.hipModuleLoadData)(&mut module, image.as_ptr().cast());
+        done("hipModuleLoadData", loaded).and_then(|()| {
+            let name = c"gpumem_fill".as_ptr();
+            done("hipModuleGetFunction", (hip.hipModuleGetFunction)(&mut function, module, name))
+        })
+    };
+    made.map(|()| function).map_err(|why| format!("{why} for a kernel that hiprtc compiled"))
 }

@@ -7,12 +7,6 @@ use std::ptr::null_mut;
 
 const MIB: usize = 1 << 20;
 
-fn block(p: &Probe, bytes: usize) -> Result<*mut c_void, Stop> {
-    let mut block = null_mut();
-    hip!(p, hipMalloc(&mut block, bytes));
-    Ok(block)
-}
-
 /// Returns the offset of the first byte that differs from this one.
 fn other_than(p: &Probe, block: *mut c_void, bytes: usize, byte: u8) -> Result<Option<usize>, Stop> {
     let mut host = vec![!byte; bytes];
@@ -23,12 +17,12 @@ fn other_than(p: &Probe, block: *mut c_void, bytes: usize, byte: u8) -> Result<O
 /// Memory is freed while work on it is running: that work does not touch the next allocation.
 pub(super) fn freed_beside_work(p: &Probe) -> CheckOutcome {
     for round in 0..40_u8 {
-        let first = block(p, 4 * MIB)?;
+        let first = p.block(4 * MIB)?;
         for fill in 0..8 {
             hip!(p, hipMemsetAsync(first, 0x80 + fill, 4 * MIB, p.streams[usize::from(round) % 2]));
         }
         hip!(p, hipFree(first));
-        let second = block(p, 4 * MIB)?;
+        let second = p.block(4 * MIB)?;
         hip!(p, hipMemset(second, round.into(), 4 * MIB));
         hip!(p, hipDeviceSynchronize());
         if let Some(at) = other_than(p, second, 4 * MIB, round)? {
@@ -45,7 +39,7 @@ pub(super) fn contents(p: &Probe) -> CheckOutcome {
     let mut kept = Vec::new();
     for i in 0..96 {
         let (len, byte) = (bytes(i), 1 + i as u8);
-        let one = block(p, len)?;
+        let one = p.block(len)?;
         hip!(p, hipMemset(one, byte.into(), len));
         kept.push((one, len, byte));
         if i % 3 == 2 {
@@ -67,7 +61,7 @@ pub(super) fn contents(p: &Probe) -> CheckOutcome {
 
 /// A pointer that cannot be freed is refused, and the error becomes the thread's last error.
 pub(super) fn refused(p: &Probe) -> CheckOutcome {
-    let one = block(p, MIB)?;
+    let one = p.block(MIB)?;
     hip!(p, hipFree(null_mut()));
     hip!(p, hipFree(one));
     // SAFETY: HIP looks the address up, and refuses what it does not know. hipGetLastError takes no arguments.
@@ -80,12 +74,12 @@ pub(super) fn refused(p: &Probe) -> CheckOutcome {
 
 /// Memory comes and goes during a capture in relaxed mode, and the capture ends well.
 pub(super) fn beside_capture(p: &Probe) -> CheckOutcome {
-    let (mut graph, held) = (null_mut(), block(p, MIB)?);
+    let (mut graph, held) = (null_mut(), p.block(MIB)?);
     hip!(p, hipStreamBeginCapture(p.streams[0], RELAXED));
     hip!(p, hipMemsetAsync(held, 7, MIB, p.streams[0]));
-    let one = block(p, 2 * MIB)?;
+    let one = p.block(2 * MIB)?;
     hip!(p, hipFree(one));
-    let again = block(p, 2 * MIB)?;
+    let again = p.block(2 * MIB)?;
     hip!(p, hipStreamEndCapture(p.streams[0], &mut graph));
     hip!(p, hipGraphDestroy(graph));
     hip!(p, hipFree(again));

@@ -2,7 +2,7 @@
 //! graphs: each sets the first half of a block to a number and copies it to the second half.
 
 use super::hip_api::*;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 /// A block is two of these. A graph sets the first to a number and copies it to the second.
@@ -20,14 +20,11 @@ pub(super) enum Stop {
 
 /// Calls a HIP function; any status but success ends the check.
 macro_rules! hip {
-    ($probe:expr, $name:ident($($arg:expr),*)) => {{
+    ($probe:expr, $name:ident($($arg:expr),*)) => {
         // SAFETY: users of this macro pass handles that the probe made and has not destroyed, and
         // pointers to locals or to blocks that outlive the work.
-        match unsafe { ($probe.hip.$name)($($arg),*) } {
-            0 => {}
-            status => return Err(Stop::Fail(format!("{} gives {status}", stringify!($name)))),
-        }
-    }};
+        done(stringify!($name), unsafe { ($probe.hip.$name)($($arg),*) }).map_err(Stop::Fail)?
+    };
 }
 pub(super) use hip;
 
@@ -39,9 +36,20 @@ pub(super) struct Probe {
 }
 
 /// A graph, and the node that sets its block.
+#[derive(Clone, Copy)]
 pub(super) struct MadeGraph {
     pub graph: Handle,
     pub set: Handle,
+}
+
+/// A node of a graph.
+pub(super) enum Node {
+    Set(MemsetParams),
+    /// To, from, bytes and the direction.
+    Copy(*mut u8, *const u8, usize, c_int),
+    Child(Handle),
+    /// Does nothing.
+    Join,
 }
 
 /// Makes a graph of one kind, for a block and a number.
@@ -61,19 +69,20 @@ impl Probe {
         let mut streams = [null_mut(); 2];
         for stream in &mut streams {
             // SAFETY: `stream` points into the array above, which takes the handle.
-            match unsafe { (hip.hipStreamCreateWithFlags)(stream, NON_BLOCKING) } {
-                0 => {}
-                status => return Err(format!("hipStreamCreateWithFlags gives {status}")),
-            }
+            done("hipStreamCreateWithFlags", unsafe { (hip.hipStreamCreateWithFlags)(stream, NON_BLOCKING) })?;
         }
         let kernel = kernel(&hip);
         Ok(Self { hip, streams, kernel })
     }
 
+    pub(super) fn block(&self, bytes: usize) -> Result<*mut c_void, Stop> {
+        let mut block = null_mut();
+        hip!(self, hipMalloc(&mut block, bytes));
+        Ok(block)
+    }
+
     pub(super) fn one(&self, make: Make, number: u32) -> Result<One, Stop> {
-        let mut block = null_mut::<c_void>();
-        hip!(self, hipMalloc(&mut block, BLOCK));
-        let block = block.cast::<u8>();
+        let block = self.block(BLOCK)?.cast::<u8>();
         let made = make(self, block, number)?;
         Ok(One { block, exec: self.instantiate(&made)?, number, made: Some(made) })
     }
@@ -130,34 +139,26 @@ impl Probe {
         Ok(())
     }
 
-    /// Returns an empty graph.
-    pub(super) fn graph(&self) -> Result<Handle, Stop> {
+    /// Makes a graph of these nodes, each behind those with the given numbers. The first sets the block.
+    pub(super) fn graph(&self, nodes: &[(Node, &[usize])]) -> Result<MadeGraph, Stop> {
         let mut graph = null_mut();
         hip!(self, hipGraphCreate(&mut graph, 0));
-        Ok(graph)
-    }
-
-    pub(super) fn add_set(&self, graph: Handle, after: &[Handle], params: &MemsetParams) -> Result<Handle, Stop> {
-        let mut node = null_mut();
-        hip!(self, hipGraphAddMemsetNode(&mut node, graph, after.as_ptr(), after.len(), params));
-        Ok(node)
-    }
-
-    pub(super) fn add_copy(
-        &self,
-        graph: Handle,
-        after: &[Handle],
-        to: *mut u8,
-        from: *const u8,
-        bytes: usize,
-    ) -> Result<Handle, Stop> {
-        let mut node = null_mut();
-        let (to, from) = (to.cast(), from.cast());
-        hip!(
-            self,
-            hipGraphAddMemcpyNode1D(&mut node, graph, after.as_ptr(), after.len(), to, from, bytes, DEVICE_TO_DEVICE)
-        );
-        Ok(node)
+        let mut made: Vec<Handle> = Vec::new();
+        for (node, after) in nodes {
+            let after: Vec<Handle> = after.iter().map(|&number| made[number]).collect();
+            let (mut new, after, count) = (null_mut(), after.as_ptr(), after.len());
+            match *node {
+                Node::Set(params) => hip!(self, hipGraphAddMemsetNode(&mut new, graph, after, count, &params)),
+                Node::Copy(to, from, bytes, kind) => {
+                    let (to, from) = (to.cast(), from.cast());
+                    hip!(self, hipGraphAddMemcpyNode1D(&mut new, graph, after, count, to, from, bytes, kind));
+                }
+                Node::Child(inner) => hip!(self, hipGraphAddChildGraphNode(&mut new, graph, after, count, inner)),
+                Node::Join => hip!(self, hipGraphAddEmptyNode(&mut new, graph, after, count)),
+            }
+            made.push(new);
+        }
+        Ok(MadeGraph { graph, set: made[0] })
     }
 }
 
@@ -170,68 +171,55 @@ pub(super) fn half(block: *mut u8) -> *mut u8 {
     block.wrapping_add(BYTES)
 }
 
+fn set(to: *mut u8, number: u32) -> Node {
+    Node::Set(fill(to, number, WORDS))
+}
+
+/// Copies from the first half of a block to an offset in the second.
+fn copy(block: *mut u8, to: usize, bytes: usize) -> Node {
+    Node::Copy(half(block).wrapping_add(to), block, bytes, DEVICE_TO_DEVICE)
+}
+
 pub(super) fn sets_and_copies(p: &Probe, block: *mut u8, number: u32) -> Result<MadeGraph, Stop> {
-    let graph = p.graph()?;
-    let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
-    p.add_copy(graph, &[set], half(block), block, BYTES)?;
-    Ok(MadeGraph { graph, set })
+    p.graph(&[(set(block, number), &[]), (copy(block, 0, BYTES), &[0])])
 }
 
 /// Makes only memset nodes: execs of graphs with copies are not given to other handles.
 pub(super) fn fills(p: &Probe, block: *mut u8, number: u32) -> Result<MadeGraph, Stop> {
-    let graph = p.graph()?;
-    let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
-    p.add_set(graph, &[set], &fill(half(block), number, WORDS))?;
-    Ok(MadeGraph { graph, set })
+    p.graph(&[(set(block, number), &[]), (set(half(block), number), &[0])])
 }
 
 /// Elements of one, two and four bytes, in one row and in several. Code that looks only at kinds and edges cannot
 /// distinguish them. Numbers have four equal bytes.
 pub(super) fn element_sizes(p: &Probe, block: *mut u8, number: u32) -> Result<MadeGraph, Stop> {
-    let graph = p.graph()?;
     let size = [1, 2, 4][number as usize % 3];
     let value = (u64::from(number) & ((1 << (8 * size)) - 1)) as u32;
     let (height, row) = if number.is_multiple_of(2) { (1, BYTES) } else { (4, BYTES / 4) };
     let params =
         MemsetParams { dst: block.cast(), element_size: size, height, pitch: row, value, width: row / size as usize };
-    let set = p.add_set(graph, &[], &params)?;
-    p.add_copy(graph, &[set], half(block), block, BYTES)?;
-    Ok(MadeGraph { graph, set })
+    p.graph(&[(Node::Set(params), &[]), (copy(block, 0, BYTES), &[0])])
 }
 
-/// Makes one set node, three parallel copies, all joined.
+/// Makes one set node, four parallel copies, all joined.
 pub(super) fn forks(p: &Probe, block: *mut u8, number: u32) -> Result<MadeGraph, Stop> {
-    let graph = p.graph()?;
-    let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
-    let mut copies = Vec::new();
-    for quarter in 0..4 {
-        copies.push(p.add_copy(graph, &[set], half(block).wrapping_add(quarter * BYTES / 4), block, BYTES / 4)?);
-    }
-    let mut join = null_mut();
-    hip!(p, hipGraphAddEmptyNode(&mut join, graph, copies.as_ptr(), copies.len()));
-    Ok(MadeGraph { graph, set })
+    let quarter = |at: usize| (copy(block, at * BYTES / 4, BYTES / 4), &[0][..]);
+    let first = (set(block, number), &[][..]);
+    p.graph(&[first, quarter(0), quarter(1), quarter(2), quarter(3), (Node::Join, &[1, 2, 3, 4])])
 }
 
 /// Makes the same nodes with edges that differ from one number to the next: a chain or a fork.
 pub(super) fn shapes(p: &Probe, block: *mut u8, number: u32) -> Result<MadeGraph, Stop> {
-    let graph = p.graph()?;
-    let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
-    let first = p.add_copy(graph, &[set], half(block), block, BYTES / 2)?;
-    let (after, from) = if number.is_multiple_of(2) { (first, half(block)) } else { (set, block) };
-    p.add_copy(graph, &[after], half(block).wrapping_add(BYTES / 2), from, BYTES / 2)?;
-    Ok(MadeGraph { graph, set })
+    let (after, from) = if number.is_multiple_of(2) { (1, half(block)) } else { (0, block) };
+    let last = Node::Copy(half(block).wrapping_add(BYTES / 2), from, BYTES / 2, DEVICE_TO_DEVICE);
+    p.graph(&[(set(block, number), &[]), (copy(block, 0, BYTES / 2), &[0]), (last, &[after])])
 }
 
 pub(super) fn child(p: &Probe, block: *mut u8, number: u32) -> Result<MadeGraph, Stop> {
-    let inner = p.graph()?;
-    p.add_set(inner, &[], &fill(block, number, WORDS))?;
-    let graph = p.graph()?;
-    let first = p.add_set(graph, &[], &fill(half(block), number + 1, WORDS))?;
-    let mut node = null_mut();
-    hip!(p, hipGraphAddChildGraphNode(&mut node, graph, &first, 1, inner));
+    let inner = p.graph(&[(set(block, number), &[])])?.graph;
+    let first = set(half(block), number + 1);
+    let made = p.graph(&[(first, &[]), (Node::Child(inner), &[0]), (copy(block, 0, BYTES), &[1])])?;
     hip!(p, hipGraphDestroy(inner));
-    p.add_copy(graph, &[node], half(block), block, BYTES)?;
-    Ok(MadeGraph { graph, set: first })
+    Ok(made)
 }
 
 /// Captures from two streams; events join the second.

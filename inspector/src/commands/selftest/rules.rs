@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Users whose processes follow a verdict.
@@ -75,27 +75,16 @@ impl On {
     fn has(self, part: Self) -> bool {
         self.0 & part.0 == part.0
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            BOTH => "preloaded",
-            POOL => "cache-off",
-            GRAPH_CACHE => "pool-off",
-            _ => "record-only",
-        }
-    }
-
-    fn variables(self) -> Vec<(&'static str, &'static str)> {
-        let mut variables = vec![cuda::ACTIVE];
-        if !self.has(GRAPH_CACHE) {
-            variables.push(cuda::CACHE_OFF);
-        }
-        if !self.has(POOL) {
-            variables.push(("GPUMEM_POOL", "0"));
-        }
-        variables
-    }
 }
+
+/// A way to run gpumem: the parts that are on, its name, and its variables.
+type Way = (On, &'static str, &'static [(&'static str, &'static str)]);
+
+const WAYS: [Way; 3] = [
+    (BOTH, "preloaded", &[cuda::ACTIVE]),
+    (POOL, "cache-off", &[cuda::ACTIVE, cuda::CACHE_OFF]),
+    (GRAPH_CACHE, "pool-off", &[cuda::ACTIVE, ("GPUMEM_POOL", "0")]),
+];
 
 /// Runs the checks and writes the verdict.
 ///
@@ -154,8 +143,8 @@ fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result:
     let suite = cuda::suite(&programs.conformance);
     let native = cuda::natively(&suite, setup)?;
     let mut parts = vec![SuitePart::of("conformance", "native", &native.checks, None)];
-    let on = decided(&native.checks, |on| {
-        let run = preloaded(setup, &suite, programs, &native.checks, on)?;
+    let on = decided(&native.checks, |way| {
+        let run = preloaded(setup, &suite, programs, &native.checks, way)?;
         let holds = run.iter().all(|part| part.ok > 0 && part.fails_as_natively());
         parts.extend(run);
         Ok(holds)
@@ -175,13 +164,13 @@ fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result:
 /// pass `holds`.
 fn decided(
     native: &[Check],
-    mut holds: impl FnMut(On) -> std::result::Result<bool, String>,
+    mut holds: impl FnMut(Way) -> std::result::Result<bool, String>,
 ) -> std::result::Result<On, String> {
     let broken = native.iter().filter(|check| check.result == Outcome::Fail);
     let most = broken.fold(BOTH, |on, check| on.without(&check.name));
-    for on in [BOTH, POOL, GRAPH_CACHE].into_iter().filter(|&on| most.has(on)) {
-        if holds(on)? {
-            return Ok(on);
+    for way in WAYS.into_iter().filter(|way| most.has(way.0)) {
+        if holds(way)? {
+            return Ok(way.0);
         }
     }
     Ok(NOTHING)
@@ -193,14 +182,14 @@ fn preloaded(
     suite: &Suite,
     programs: &Programs,
     native: &[Check],
-    on: On,
+    (on, name, variables): Way,
 ) -> std::result::Result<Vec<SuitePart>, String> {
-    eprintln!("selftest: the same under the preload ({})", on.name());
-    let mut parts = vec![suite.preloaded(setup, native, on.name(), &on.variables(), None)?];
+    eprintln!("selftest: the same under the preload ({name})");
+    let mut parts = vec![suite.preloaded(setup, native, name, variables, None)?];
     if on.has(GRAPH_CACHE) {
         eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
-        let (part, _) = cuda::differential(&programs.differ, setup, &on.variables());
-        parts.push(SuitePart { run: on.name(), ..part });
+        let (part, _) = cuda::differential(&programs.differ, setup, variables);
+        parts.push(SuitePart { run: name, ..part });
     }
     Ok(parts)
 }
@@ -227,16 +216,14 @@ fn write(dir: &Path, verdict: &Verdict) -> std::result::Result<PathBuf, String> 
         // For any umask: every process searches this directory. An existing one keeps its mode.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
     }
-    let new = dir.join(format!(".new-{}", std::process::id()));
-    let _ = fs::remove_file(&new);
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new).map_err(failed)?;
-    let written = file
-        .write_all(verdict.to_string().as_bytes())
+    let written = tempfile::NamedTempFile::new_in(dir).and_then(|mut file| {
+        file.write_all(verdict.to_string().as_bytes())?;
         // For any umask: every process reads it.
-        .and_then(|()| file.set_permissions(fs::Permissions::from_mode(0o644)))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&new, &path));
-    written.inspect_err(|_| drop(fs::remove_file(&new))).map_err(failed)?;
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+        file.as_file().sync_all()?;
+        Ok(file.persist(&path)?)
+    });
+    written.map_err(failed)?;
     Ok(path)
 }
 
@@ -254,7 +241,7 @@ mod tests {
     /// Returns the decision if these checks fail natively and those ways to run it hold, and the ways that were tried.
     fn on(native: &[&str], held: &[On]) -> (On, Vec<On>) {
         let mut tried = Vec::new();
-        let on = decided(&checks(native), |on| {
+        let on = decided(&checks(native), |(on, ..)| {
             tried.push(on);
             Ok(held.contains(&on))
         });

@@ -4,7 +4,7 @@ use super::Report;
 use crate::model::account::{How, Share};
 use crate::model::devices::Device;
 use crate::report::lines::{line, nonzero};
-use crate::text::{clean, units};
+use crate::text::{clean, if_any, units};
 use crate::view::table::{DIM, HEAD, paint};
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::location::Location;
@@ -95,10 +95,9 @@ fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
 
 /// Prints used memory that belongs to no part of this process, if the driver's count for the process is unknown.
 fn print_unexplained(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
-    let baseline = match device.baseline_bytes {
-        0 => String::new(),
-        baseline => format!("; {} were used when the first context was made", units::bytes(baseline)),
-    };
+    let baseline = if_any(device.baseline_bytes, |baseline| {
+        format!("; {} were used when the first context was made", units::bytes(baseline))
+    });
     let (unexplained, remark) = match device.unexplained_bytes {
         Some(bytes) if device.integrated => (units::bytes(bytes), format!("all else on this machine{baseline}")),
         Some(bytes) => (units::bytes(bytes), format!("contexts, libraries, other processes{baseline}")),

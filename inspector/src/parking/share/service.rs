@@ -5,11 +5,10 @@ use super::counts::Counts;
 use super::socket::{Asked, Client, Seat};
 use super::turns::{Move, Player, Rules, Stands, Table, Waiting, Wish};
 use crate::failure::Result;
-use crate::parking::driver::{Driver, State};
+use crate::parking::driver::{Driver, State, Step};
 use crate::parking::obstacles;
 use crate::parking::plan::{self, Member};
 use crate::parking::registry;
-use crate::parking::sequence::Step;
 use crate::parking::worker::{Action, Order, Said, Worker};
 use crate::source::nvml::Books;
 use crate::source::world::{World, monotonic_ns};
@@ -297,7 +296,8 @@ impl Service<'_> {
         };
         let Some(member) = self.members.get(&pid) else { return };
         let bytes = member.bytes();
-        let order = Order::new(action, vec![member.note(registry::now(), vec![pid])], self.options.lock, Vec::new());
+        let members = vec![member.note(registry::now(), vec![pid])];
+        let order = Order { action, members, lock: self.options.lock, families: Vec::new() };
         (self.say)(format!("{text}: {}", units::bytes(bytes)));
         self.going = Some(Going { pid, action, for_whom, bytes, begun: Instant::now(), text });
         if self.orders.send(order).is_err() {

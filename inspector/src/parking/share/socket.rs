@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::parking::files;
+use crate::source::ask::peer;
 use crate::source::world::World;
 use gpumem_wire::command::MAX_LINE;
 use gpumem_wire::share::{self, Answer, Ask};
@@ -9,7 +10,6 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -110,7 +110,7 @@ impl Drop for Seat {
 
 /// Reads the line of a connection. `None` if it is none of a process of this user or root.
 fn read(stream: UnixStream) -> Option<Asked> {
-    let libc::ucred { pid, uid, .. } = peer(&stream)?;
+    let (pid, uid) = peer(&stream).ok()?;
     if uid != 0 && uid != rustix::process::geteuid().as_raw() && !rustix::process::geteuid().is_root() {
         return None;
     }
@@ -119,7 +119,7 @@ fn read(stream: UnixStream) -> Option<Asked> {
     BufReader::new((&stream).take(MAX_LINE as u64)).read_line(&mut line).ok()?;
     let mut client = Client(stream);
     let refused = match Ask::parse(line.trim_end_matches('\n')) {
-        Ok(ask) if pid > 0 => return Some(Asked { pid: pid as u32, ask, client }),
+        Ok(ask) if pid > 0 => return Some(Asked { pid, ask, client }),
         Ok(_) => {
             "the service cannot see this process, which is in another container: start gpumem share on the host".into()
         }
@@ -127,15 +127,4 @@ fn read(stream: UnixStream) -> Option<Asked> {
     };
     client.say(&Answer::No(refused));
     None
-}
-
-/// Returns the process at the other end, as the kernel names it. Its pid is 0 if it is in a pid namespace that this process cannot see.
-fn peer(stream: &UnixStream) -> Option<libc::ucred> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut bytes = size_of_val(&peer) as libc::socklen_t;
-    let to = (&raw mut peer).cast();
-    // SAFETY: getsockopt writes at most `bytes` to `peer`, a local of that size, and the stream's descriptor is open.
-    let status =
-        unsafe { libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut bytes) };
-    (status == 0).then_some(peer)
 }
