@@ -178,6 +178,11 @@ fn a_limit_that_was_raised_since_is_not_to_be_raised_again() {
             assert_eq!((severity.as_str(), paste.as_str(), fix.as_str()), ("info", "", ""), "{raised} {ran_out}");
         }
     }
+    // The check of the limit itself does not advise another value beside it.
+    let mut nearly_full = refused("", true);
+    nearly_full.slots([live(2, 50 * MIB)]);
+    let [severity, paste, fix] = finding(nearly_full, "limit");
+    assert_eq!((severity.as_str(), paste.as_str(), fix.as_str()), ("warning", "", ""));
     // What cannot be raised any further is not advised: the device has no more.
     let mut full = refused("GPUMEM_LIMIT=1GiB", false);
     full.slots([live(2, 700 * MIB)]);

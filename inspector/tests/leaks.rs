@@ -51,6 +51,35 @@ fn the_leak_comes_first_with_its_growth_and_what_to_type() {
     assert_eq!(said["growing_bytes"].as_i64().unwrap() >> 20, grown[2].1);
 }
 
+/// A call site that came while the last sample was taken has no row yet. If it is older than two samples, there was no
+/// room for a row.
+#[test]
+fn a_call_site_is_missed_only_if_two_samples_did_not_see_it() {
+    let remarks = |seconds: u64, age: u64| {
+        let dir = dir();
+        let mut ledger = leaking(me(), seconds);
+        ledger.stack(2, StackSlot { allocs: 1, alloc_bytes: MIB, ..Default::default() }, &[APP + 0x701]);
+        let time_ns = ledger.header.heartbeat_ns - age;
+        let kind = AllocKind::Device as u8;
+        ledger.slots([AllocSlot {
+            stack: 3,
+            addr: 0x1000,
+            bytes: MIB,
+            time_ns,
+            serial: 5000,
+            kind,
+            ..Default::default()
+        }]);
+        let file = put(&dir, dumped(ledger));
+        dir.json(&["leaks", &file])["remarks"].to_string()
+    };
+    let missed = "1 call stack with live memory have no history";
+    // Samples were taken each second, the last one a second ago.
+    assert!(!remarks(1, 2 * SECOND).contains(missed), "{}", remarks(1, 2 * SECOND));
+    assert!(!remarks(60, SECOND + SECOND / 2).contains(missed), "{}", remarks(60, SECOND + SECOND / 2));
+    assert!(remarks(60, 3 * SECOND).contains(missed), "{}", remarks(60, 3 * SECOND));
+}
+
 /// Hundreds of classes that say nothing do not bury the verdicts: one line sums them up. JSON has all.
 #[test]
 fn classes_that_do_not_grow_are_one_line() {

@@ -133,10 +133,11 @@ pub(crate) fn growing(all: &[Suspect]) -> impl Iterator<Item = &Suspect> {
 /// Returns all holders in the ledger.
 pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     let samples = Samples::of(ledger);
-    let last_ns = samples.points.last().map_or(0, |point| point.time_ns);
+    // A sample does not see what is allocated while it is taken.
+    let seen_ns = samples.points.iter().rev().nth(1).map_or(0, |point| point.time_ns);
     let numbered = numbered(ledger, &samples);
     let is_lost = |kind: GrowthKind, live: &Live| {
-        kind == GrowthKind::Site && !live.has_row && live.born.iter().any(|&(time_ns, _)| time_ns < last_ns)
+        kind == GrowthKind::Site && !live.has_row && live.born.iter().any(|&(time_ns, _)| time_ns < seen_ns)
     };
     let without_row = numbered.iter().filter(|((kind, _), live)| is_lost(*kind, live)).count() as u64;
     let stacks = ledger.snapshot.stacks.iter();

@@ -246,7 +246,12 @@ pub(super) fn near_the_limit(of: &Whole) -> Finding {
     match live.into_iter().max_by_key(|&(_, bytes)| bytes) {
         Some((device, bytes)) if bytes > limit / 10 * 9 => {
             let said = format!("{} of {limit_text} are live on device {device}", units::bytes(bytes));
-            raise(of.ledger, warning(said).bytes(bytes), bytes.saturating_add(bytes / 4))
+            let found = warning(said).bytes(bytes);
+            // An allocation that failed says by how much to raise the limit.
+            match ran_out(of) {
+                Some(failed) if !failed.paste.is_empty() => found,
+                _ => raise(of.ledger, found, bytes.saturating_add(bytes / 4)),
+            }
         }
         _ => ok(format!("there is room under {limit_text}")),
     }
