@@ -31,10 +31,10 @@ fn a_mark_is_one_line_whatever_its_name() {
 #[test]
 fn refusals_and_strangers_are_reported() {
     for (answer, said) in [
-        ("error no room\n", "it refused: no room"),
+        ("error no room\n", "the process refuses it: no room"),
         ("HTTP/1.1 400\n", "the answer did not come from a libgpumem.so"),
         ("", "did not answer the request"),
-        ("error \x1b[31m\n", "it refused: \\x1b[31m"),
+        ("error \x1b[31m\n", "the process refuses it: \\x1b[31m"),
     ] {
         let dir = dir();
         dir.put(me(), demo(me()));

@@ -40,7 +40,7 @@ fn trim_asks_and_tells() {
     assert_eq!((&report["pid"], &report["press"], &report["said"]), (&json!(pid), &json!(true), &json!("x")));
     let (answer, _) = asked(&["trim"], "error the pool is off\n");
     assert_eq!(answer.code, 1);
-    assert!(answer.err.contains("it refused: the pool is off"), "{}", answer.err);
+    assert!(answer.err.contains("the process refuses it: the pool is off"), "{}", answer.err);
 }
 
 #[test]
@@ -93,7 +93,11 @@ fn several_variables_are_set_at_once_and_a_refusal_names_the_one() {
     let answer = dir.gpumem(&["set", "STRANDED=spill", "LIMIT=1GiB", "POOL=0", "--json", "--force"]);
     assert_eq!(said.join().unwrap(), ["force GPUMEM_STRANDED spill\n", "force GPUMEM_LIMIT 1GiB\n"]);
     assert_eq!(answer.code, 1, "{}", answer.err);
-    assert!(answer.err.contains("GPUMEM_LIMIT is not changed: it refused: 3.0 GiB are live"), "{}", answer.err);
+    assert!(
+        answer.err.contains("GPUMEM_LIMIT is not changed: the process refuses it: 3.0 GiB are live"),
+        "{}",
+        answer.err
+    );
     // What was set before stands in the answer.
     let report: Value = serde_json::from_str(&answer.out).unwrap();
     let change = json!({ "variable": "GPUMEM_STRANDED", "old": "report", "value": "spill", "said": "" });

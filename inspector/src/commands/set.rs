@@ -105,7 +105,13 @@ fn parsed(words: &[OsString]) -> Result<(Option<&OsString>, Changes<'_>)> {
         Err(why) => why,
     };
     let Some((first, rest)) = words.split_first().filter(|(first, _)| assignment(first).is_none()) else {
-        return Err(usage(whole, None));
+        return Err(match words.split_last() {
+            Some((last, before)) if changes(before).is_ok() => {
+                let words: Vec<String> = [last].into_iter().chain(before).map(|word| text::os_word(word)).collect();
+                Failure::usage(whole).fix(format!("the process comes first: gpumem set {}", words.join(" ")))
+            }
+            _ => usage(whole, None),
+        });
     };
     match changes(rest) {
         Ok(all) => Ok((Some(first), all)),
@@ -274,7 +280,8 @@ mod tests {
     /// Returns the process and the changes on a command line, or the error.
     fn parsed(line: &str) -> std::result::Result<String, String> {
         let words: Vec<OsString> = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect();
-        let parsed = super::parsed(&words).map_err(|failure| failure.what)?;
+        let parsed = super::parsed(&words)
+            .map_err(|failure| format!("{}; {}", failure.what, failure.fix.unwrap_or_default()))?;
         let target = parsed.0.map(|target| format!("[{}]", target.display())).unwrap_or_default();
         Ok(parsed.1.iter().fold(target, |text, (name, value)| format!("{text} {name}:{value}")))
     }
@@ -305,6 +312,7 @@ mod tests {
             ("LIMIT", "LIMIT needs a value"),
             ("27793 LIMIT", "LIMIT needs a value"),
             ("LIMIT=1G 5", "\"5\" is no variable; LIMIT has a value already"),
+            ("LIMIT=1G TAG=a 5", "the process comes first: gpumem set 5 LIMIT=1G TAG=a"),
             ("27793 LIMIT=1G 5", "\"5\" is no variable; LIMIT has a value already"),
             ("27793 LIMT 5", "\"LIMT\" is no variable"),
         ] {

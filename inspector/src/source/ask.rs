@@ -155,7 +155,7 @@ fn exchange(
     let first = answer.lines().next().unwrap_or_default();
     Ok(match first.split_once(' ').unwrap_or((first, "")) {
         ("ok", _) => Ok(answer),
-        ("error", why) => Err(Failure::error(format!("it refused: {why}"))),
+        ("error", why) => Err(Failure::error(format!("the process refuses it: {why}"))),
         _ => Err(Failure::error("the answer did not come from a libgpumem.so")),
     })
 }
