@@ -130,6 +130,7 @@ pub(super) fn read(
     let first_line = memory.half(code + shape.first_line).ok_or(GONE)?;
     let name = text(memory, shape, types, name)?;
     let file = text(memory, shape, types, file)?;
+    memory.window_among_others(table.wrapping_add(OBJECT_TYPE), (BYTES - OBJECT_TYPE) as usize).ok_or(GONE)?;
     if memory.word(table.wrapping_add(OBJECT_TYPE)) != Some(types.bytes) {
         return Err("a code object has no table of lines");
     }
@@ -141,6 +142,7 @@ pub(super) fn read(
 
 fn text(memory: &mut Memory, shape: &Shape, types: &Types, at: u64) -> Result<Vec<u8>, &'static str> {
     const ODD: &str = "a code object's name is no text";
+    memory.window_among_others(at.wrapping_add(OBJECT_TYPE), (shape.ascii - OBJECT_TYPE) as usize).ok_or(ODD)?;
     if memory.word(at.wrapping_add(OBJECT_TYPE)) != Some(types.text) {
         return Err(ODD);
     }

@@ -75,7 +75,8 @@ impl Fetched {
     /// Returns the offset of bytes in the fetched memory.
     fn find(&self, at: u64, len: usize) -> Option<usize> {
         let behind = self.pieces.partition_point(|piece| piece.at <= at);
-        let piece = self.pieces[..behind].last().filter(|piece| piece.holds(at, len))?;
+        // A piece that was fetched with its surroundings may hold the beginnings of others.
+        let piece = self.pieces[..behind].iter().rev().take(4).find(|piece| piece.holds(at, len))?;
         Some(piece.from + (at - piece.at) as usize)
     }
 
