@@ -5,7 +5,7 @@ use common::web::{Server, body, status};
 use common::*;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn one() -> Dir {
     let dir = dir();
@@ -270,6 +270,22 @@ fn slow_clients_are_thrown_out() {
         }
     }
     assert!(server.is_well());
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_thrown_out() {
+    let dir = one();
+    let server = Server::start(&dir, &["--max-connections", "1"]);
+    let mut deaf = server.connect();
+    deaf.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let asked = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
+    while deaf.write_all(asked.as_bytes()).is_ok() {}
+    assert_eq!(status(&server.get("/metrics", "")), 503, "it has the only connection");
+    let begin = Instant::now();
+    while status(&server.get("/metrics", "")) != 200 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it still has its connection");
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 #[test]

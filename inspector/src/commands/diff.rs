@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::Filter;
 use crate::model::cache::{self, Cache};
-use crate::model::changes::{self, Change, GraphChange, Match, minus};
+use crate::model::changes::{self, Change, Match, minus};
 use crate::model::ledger::frames::StackMode;
 use crate::model::pool::{self, Pool};
 use crate::model::totals::{self, Live};
@@ -58,9 +58,9 @@ struct Report {
     managed_change: i64,
     host_change: i64,
     count_change: i64,
-    allocs: Vec<Change>,
+    allocs: Vec<Change<2>>,
     allocs_total: usize,
-    graphs: Vec<GraphChange>,
+    graphs: Vec<Change<3>>,
     graphs_total: usize,
 }
 
@@ -94,7 +94,7 @@ impl Args {
         let mut allocs = changes::allocs(&before, &after, self.match_by, &filter);
         let mut graphs = changes::graphs(&before, &after, self.match_by);
         for change in &mut allocs {
-            change.bytes_per_minute = elapsed_ns.map(|elapsed| changes::per_minute(change.bytes_change, elapsed));
+            change.bytes_per_minute = elapsed_ns.map(|elapsed| changes::per_minute(change.difference(0), elapsed));
         }
         let (allocs_total, graphs_total) = (allocs.len(), graphs.len());
         allocs.truncate(limit);
@@ -174,20 +174,20 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
 /// Prints call sites: of allocations, then of graphs.
 fn print_sites(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
     let grown = |bytes: i64| (units::signed_bytes(bytes), tint(bytes));
-    let table = Table::<Change>::new()
-        .right("growth", 0, |change| grown(change.bytes_change))
+    let table = Table::<Change<2>>::new()
+        .right("growth", 0, |change| grown(change.difference(0)))
         .right("per minute", 3, |change| change.bytes_per_minute.map(units::signed_bytes).unwrap_or_default())
-        .bytes("before", 2, |change| change.bytes_before)
-        .bytes("after", 0, |change| change.bytes_after)
-        .right("count", 1, |change| units::signed(change.count_change))
+        .bytes("before", 2, |change| change.before[0])
+        .bytes("after", 0, |change| change.after[0])
+        .right("count", 1, |change| units::signed(change.difference(1)))
         .text("site", 0, |change| &change.site);
     section(out, &table.wide(wide), &report.allocs, report.allocs_total, "allocations are the same at every site")?;
-    let table = Table::<GraphChange>::new()
-        .right("growth~", 0, |change| grown(change.bytes_change))
-        .bytes("before~", 1, |change| change.bytes_before)
-        .bytes("after~", 0, |change| change.bytes_after)
-        .right("graphs", 2, |change| units::signed(change.graphs_change))
-        .right("execs", 0, |change| units::signed(change.execs_change))
+    let table = Table::<Change<3>>::new()
+        .right("growth~", 0, |change| grown(change.difference(2)))
+        .bytes("before~", 1, |change| change.before[2])
+        .bytes("after~", 0, |change| change.after[2])
+        .right("graphs", 2, |change| units::signed(change.difference(0)))
+        .right("execs", 0, |change| units::signed(change.difference(1)))
         .text("site", 0, |change| &change.site);
     section(out, &table.wide(wide), &report.graphs, report.graphs_total, "graphs and execs are the same at every site")
 }

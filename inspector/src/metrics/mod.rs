@@ -202,7 +202,8 @@ fn of_found(
         Some(names) => {
             names.give(id, &mut ledger);
             of_process::add(page, world, &ledger, books, detail.top);
-            return names.take(id, world, found, ledger);
+            names.ask(id, world, found, &ledger);
+            return names.take(id, ledger, true);
         }
         None => {}
     }

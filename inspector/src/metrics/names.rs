@@ -41,8 +41,6 @@ type Found = (Id, Vec<Named>);
 #[derive(Default)]
 pub(crate) struct Names {
     known: HashMap<Id, OfProcess>,
-    /// Processes on the page being made.
-    now: HashMap<Id, OfProcess>,
     thread: Option<(Sender<Job>, Receiver<Found>)>,
 }
 
@@ -52,6 +50,8 @@ struct OfProcess {
     /// Addresses sent to the thread, each once.
     asked: FxHashSet<u64>,
     found: Vec<Named>,
+    /// True if it is on the page being made.
+    on_page: bool,
 }
 
 impl Names {
@@ -64,24 +64,23 @@ impl Names {
 
     /// Gives a ledger the known names; the ledger looks none up itself.
     pub(super) fn give(&mut self, id: Id, ledger: &mut Ledger) {
-        let OfProcess { known, asked, found } = self.known.remove(&id).unwrap_or_default();
+        let of: &mut OfProcess = self.known.entry(id).or_default();
         ledger.symbols.put_off();
-        ledger.symbols.begin_with(known);
-        found.iter().for_each(|named| ledger.symbols.learn(named));
-        self.now.insert(id, OfProcess { asked, ..OfProcess::default() });
+        ledger.symbols.begin_with(std::mem::take(&mut of.known));
+        of.found.drain(..).for_each(|named| ledger.symbols.learn(&named));
     }
 
-    /// Takes the known names back, and requests the wanted ones.
-    pub(super) fn take(&mut self, id: Id, world: &World, found: &FoundProcess, ledger: Ledger) {
-        self.ask(id, world, found, &ledger);
-        if let Some(of) = self.now.get_mut(&id) {
+    /// Takes the known names back. `on_page`: the process is on the page being made.
+    pub(super) fn take(&mut self, id: Id, ledger: Ledger, on_page: bool) {
+        if let Some(of) = self.known.get_mut(&id) {
             of.known = ledger.symbols.into_known();
+            of.on_page |= on_page;
         }
     }
 
     /// Requests the wanted names that were not requested before.
-    fn ask(&mut self, id: Id, world: &World, found: &FoundProcess, ledger: &Ledger) {
-        let Some(of) = self.now.get_mut(&id) else { return };
+    pub(super) fn ask(&mut self, id: Id, world: &World, found: &FoundProcess, ledger: &Ledger) {
+        let Some(of) = self.known.get_mut(&id) else { return };
         let wanted = ledger.symbols.wanted().into_iter();
         let addresses: Vec<u64> = wanted.filter(|&address| of.asked.insert(address)).collect();
         if addresses.is_empty() {
@@ -123,13 +122,6 @@ impl Names {
         }
     }
 
-    /// Takes the known names back, outside of a page.
-    pub(super) fn take_back(&mut self, id: Id, ledger: Ledger) {
-        if let Some(of) = self.now.remove(&id) {
-            self.known.insert(id, OfProcess { known: ledger.symbols.into_known(), ..of });
-        }
-    }
-
     /// Forgets a process.
     pub(super) fn forget(&mut self, id: Id) {
         self.known.remove(&id);
@@ -137,7 +129,7 @@ impl Names {
 
     /// Ends a page: forgets processes that were not on it.
     pub(super) fn end(&mut self) {
-        self.known = std::mem::take(&mut self.now);
+        self.known.retain(|_, of| std::mem::take(&mut of.on_page));
     }
 }
 

@@ -215,7 +215,7 @@ impl Profiles {
             }
         };
         if detail.symbols {
-            names.take_back(id, ledger);
+            names.take(id, ledger, false);
         }
         answer
     }

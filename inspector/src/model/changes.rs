@@ -9,7 +9,8 @@ use crate::symbols::{Frame, Room};
 use crate::text::file_name;
 use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -22,34 +23,42 @@ pub(crate) enum Match {
     Function,
 }
 
-/// One call site in both snapshots.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Change {
-    pub site: String,
-    pub bytes_before: u64,
-    pub bytes_after: u64,
-    pub bytes_change: i64,
-    pub(super) count_before: u64,
-    pub(super) count_after: u64,
-    pub count_change: i64,
-    /// Set if both snapshots are of one process.
-    #[serde(skip_serializing_if = "Option::is_none")]
+/// One call site in both snapshots: each amount before and after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change<const N: usize> {
+    pub site: Rc<str>,
+    names: [&'static str; N],
+    pub before: [u64; N],
+    pub after: [u64; N],
+    /// Change of the bytes. Set if both snapshots are of one process.
     pub bytes_per_minute: Option<i64>,
 }
 
-/// Graphs and execs of one call site in both snapshots; bytes are estimates, host and device together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct GraphChange {
-    pub site: String,
-    pub(super) graphs_before: u64,
-    pub(super) graphs_after: u64,
-    pub graphs_change: i64,
-    pub(super) execs_before: u64,
-    pub(super) execs_after: u64,
-    pub execs_change: i64,
-    pub bytes_before: u64,
-    pub bytes_after: u64,
-    pub bytes_change: i64,
+/// Places of the amounts of allocations, and of graphs and execs. Bytes of graphs are estimates, host and device together.
+pub(crate) const ALLOCS: [&str; 2] = ["bytes", "count"];
+pub(crate) const GRAPHS: [&str; 3] = ["graphs", "execs", "bytes"];
+
+impl<const N: usize> Change<N> {
+    /// Returns the change of an amount.
+    pub(crate) fn difference(&self, amount: usize) -> i64 {
+        minus(self.after[amount], self.before[amount])
+    }
+}
+
+impl<const N: usize> Serialize for Change<N> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("site", &*self.site)?;
+        for (amount, name) in self.names.iter().enumerate() {
+            map.serialize_entry(&format!("{name}_before"), &self.before[amount])?;
+            map.serialize_entry(&format!("{name}_after"), &self.after[amount])?;
+            map.serialize_entry(&format!("{name}_change"), &self.difference(amount))?;
+        }
+        if let Some(rate) = self.bytes_per_minute {
+            map.serialize_entry("bytes_per_minute", &rate)?;
+        }
+        map.end()
+    }
 }
 
 /// Returns the difference, clamped to the range of `i64`.
@@ -136,63 +145,43 @@ impl<'a> StackNames<'a> {
 }
 
 /// Returns the changes of live allocations, largest growth first; sites without a change are left out.
-pub(crate) fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter) -> Vec<Change> {
-    let of = |of, ledger| allocs::group(ledger, filter, By::Stack, false).into_iter().map(move |group| (of, group));
-    let groups: Vec<_> = of(0, before).chain(of(1, after)).collect();
-    let stacks: Vec<_> = groups.iter().map(|(of, group)| (*of, group.stack)).collect();
-    let names = StackNames::names([before, after], by, &stacks);
-    let mut changes: BTreeMap<Rc<str>, Change> = BTreeMap::new();
-    for ((of, group), name) in groups.iter().zip(names) {
-        let change = changes.entry(name).or_default();
-        let (bytes, count) = match of {
-            0 => (&mut change.bytes_before, &mut change.count_before),
-            _ => (&mut change.bytes_after, &mut change.count_after),
-        };
-        *bytes = bytes.saturating_add(group.bytes);
-        *count += group.live;
-    }
-    let finish = |(name, change): (Rc<str>, Change)| Change {
-        site: name.to_string(),
-        bytes_change: minus(change.bytes_after, change.bytes_before),
-        count_change: minus(change.count_after, change.count_before),
-        ..change
+pub(crate) fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter) -> Vec<Change<2>> {
+    let amounts = |ledger: &Ledger| {
+        let groups = allocs::group(ledger, filter, By::Stack, false).into_iter();
+        groups.map(|group| (group.stack, [group.bytes, group.live])).collect()
     };
-    let mut changes: Vec<_> = changes.into_iter().map(finish).collect();
-    changes.retain(|change| change.bytes_change != 0 || change.count_change != 0);
-    changes.sort_by_key(|change| (std::cmp::Reverse(change.bytes_change), std::cmp::Reverse(change.count_change)));
+    let mut changes = changes([before, after], by, ALLOCS, amounts);
+    changes.sort_by_key(|change| Reverse((change.difference(0), change.difference(1))));
     changes
 }
 
 /// Returns the changes of graphs and execs, largest growth first.
-pub(crate) fn graphs(before: &Ledger, after: &Ledger, by: Match) -> Vec<GraphChange> {
-    let of = |of, ledger| {
-        graphs::group(ledger, &graphs::Filter::default(), graphs::By::Stack)
-            .into_iter()
-            .map(move |(_, group)| (of, group))
+pub(crate) fn graphs(before: &Ledger, after: &Ledger, by: Match) -> Vec<Change<3>> {
+    let held = |group: &graphs::Group| group.host_bytes.saturating_add(group.device_bytes);
+    let amounts = |ledger: &Ledger| {
+        let groups = graphs::group(ledger, &graphs::Filter::default(), graphs::By::Stack).into_iter();
+        groups.map(|(_, group)| (group.stack, [group.graphs, group.execs, held(&group)])).collect()
     };
-    let groups: Vec<_> = of(0, before).chain(of(1, after)).collect();
-    let stacks: Vec<_> = groups.iter().map(|(of, group)| (*of, group.stack)).collect();
-    let names = StackNames::names([before, after], by, &stacks);
-    let mut changes: BTreeMap<Rc<str>, GraphChange> = BTreeMap::new();
-    for ((of, group), name) in groups.iter().zip(names) {
-        let change = changes.entry(name).or_default();
-        let (graphs, execs, sum) = match of {
-            0 => (&mut change.graphs_before, &mut change.execs_before, &mut change.bytes_before),
-            _ => (&mut change.graphs_after, &mut change.execs_after, &mut change.bytes_after),
-        };
-        *graphs += group.graphs;
-        *execs += group.execs;
-        *sum = sum.saturating_add(group.host_bytes.saturating_add(group.device_bytes));
-    }
-    let finish = |(name, change): (Rc<str>, GraphChange)| GraphChange {
-        site: name.to_string(),
-        graphs_change: minus(change.graphs_after, change.graphs_before),
-        execs_change: minus(change.execs_after, change.execs_before),
-        bytes_change: minus(change.bytes_after, change.bytes_before),
-        ..change
-    };
-    let mut changes: Vec<_> = changes.into_iter().map(finish).collect();
-    changes.retain(|change| change.graphs_change != 0 || change.execs_change != 0 || change.bytes_change != 0);
-    changes.sort_by_key(|change| (std::cmp::Reverse(change.bytes_change), std::cmp::Reverse(change.execs_change)));
+    let mut changes = changes([before, after], by, GRAPHS, amounts);
+    changes.sort_by_key(|change| Reverse((change.difference(2), change.difference(1))));
     changes
+}
+
+/// Returns the call sites whose amounts differ; `amounts` returns those of a ledger's stacks.
+fn changes<const N: usize>(
+    ledgers: [&Ledger; 2],
+    by: Match,
+    names: [&'static str; N],
+    amounts: impl Fn(&Ledger) -> Vec<(StackRef, [u64; N])>,
+) -> Vec<Change<N>> {
+    let of = |of: usize| amounts(ledgers[of]).into_iter().map(move |(stack, amounts)| ((of, stack), amounts));
+    let (stacks, amounts): (Vec<_>, Vec<_>) = of(0).chain(of(1)).unzip();
+    let mut sites: BTreeMap<Rc<str>, [[u64; N]; 2]> = BTreeMap::new();
+    for ((&(of, _), amounts), site) in stacks.iter().zip(amounts).zip(StackNames::names(ledgers, by, &stacks)) {
+        let sums = &mut sites.entry(site).or_insert([[0; N]; 2])[of];
+        sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum = sum.saturating_add(amount));
+    }
+    sites.retain(|_, [before, after]| before != after);
+    let sites = sites.into_iter();
+    sites.map(|(site, [before, after])| Change { site, names, before, after, bytes_per_minute: None }).collect()
 }

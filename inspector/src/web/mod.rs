@@ -3,7 +3,6 @@
 //!
 //! * [`answer`]: turns a request into its answer.
 //! * [`hosts`]: names by which the server may be addressed.
-//! * [`patient`]: a connection that fails if its other end stops reading.
 //! * `config`: the web-config file. `tls`: its certificates. `users`: its users and their passwords. All three belong
 //!   to the feature `tls`; `without` replaces them if it is off.
 //! * [`push`]: bodies pushed to a collector at intervals. [`post`]: one request to it.
@@ -14,7 +13,6 @@ mod answer;
 #[cfg(feature = "tls")]
 mod config;
 mod hosts;
-mod patient;
 mod post;
 mod push;
 #[cfg(feature = "tls")]
@@ -38,7 +36,7 @@ use hosts::Hosts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use patient::Patient;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::net::SocketAddr;
@@ -96,7 +94,7 @@ pub(crate) fn serve(wanted: Wanted, pages: Pages, ready: impl FnOnce(Ready) -> R
     let config = wanted.config.as_deref().map(Config::read).transpose()?;
     let https = config.as_ref().is_some_and(|config: &Config| config.tls().is_some());
     let asks_who = config.as_ref().is_some_and(Config::asks_who);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build();
     let runtime = runtime.map_err(|error| Failure::io("cannot start the server", &error))?;
     let done = LocalSet::new().block_on(&runtime, async {
         let listener = TcpListener::bind(wanted.listen).await.map_err(|error| {
@@ -115,6 +113,8 @@ pub(crate) fn serve(wanted: Wanted, pages: Pages, ready: impl FnOnce(Ready) -> R
         let (mut interrupt, mut terminate) = (end(SignalKind::interrupt())?, end(SignalKind::terminate())?);
         let at = listener.local_addr().map_err(|error| Failure::io("cannot start the server", &error))?;
         ready(Ready { at, https, asks_who })?;
+        // A write to a client or a collector that has hung up fails, and ends nothing else.
+        let _pipe = end(SignalKind::pipe())?;
         let push = async {
             match wanted.push {
                 Some(push) => push.run().await,
@@ -128,7 +128,7 @@ pub(crate) fn serve(wanted: Wanted, pages: Pages, ready: impl FnOnce(Ready) -> R
             _ = terminate.recv() => Ok(()),
         }
     });
-    // A password that is being compared is not waited for.
+    // Neither a password that is being compared nor a resolver is waited for.
     runtime.shutdown_background();
     done
 }
@@ -175,10 +175,11 @@ impl Server {
 
     async fn connection(&self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
+        let _ = set_tcp_user_timeout(&stream, READS_WITHIN.as_millis() as u32);
         let config = self.config();
         let config = config.as_deref();
         let Some(tls) = config.and_then(Config::tls) else {
-            return self.requests(Patient::new(stream, READS_WITHIN), config).await;
+            return self.requests(stream, config).await;
         };
         let accepted = async {
             // A TLS handshake begins with byte 22; a letter is a request without TLS.
@@ -187,7 +188,7 @@ impl Server {
                 let _ = stream.try_write(PLAIN_TO_TLS);
                 return None;
             }
-            let accepted = tls.accept(Patient::new(stream, READS_WITHIN)).await;
+            let accepted = tls.accept(stream).await;
             accepted.inspect_err(|error| tracing::debug!("no TLS: {error}")).ok()
         };
         if let Ok(Some(stream)) = timeout(HEAD_WITHIN, accepted).await {

@@ -1,6 +1,6 @@
-//! One HTTP request to a collector, and its answer. Names of hosts are resolved on a thread of their own, because a
-//! resolver may hang.
+//! One HTTP request to a collector, and its answer.
 
+use crate::failure::plain;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -9,11 +9,9 @@ use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_local};
 
 /// Longest answer that is read.
@@ -96,22 +94,13 @@ impl Connection {
     /// # Errors
     /// Says why the collector is not reached.
     pub(super) async fn open(to: &Endpoint) -> Result<Self, String> {
-        let mut why = "its name has no address".to_owned();
-        for address in resolved(&to.host, to.port).await? {
-            match TcpStream::connect(address).await {
-                Ok(stream) => {
-                    let _ = stream.set_nodelay(true);
-                    let (sender, connection) =
-                        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-                    let driver = spawn_local(async move {
-                        let _ = connection.await;
-                    });
-                    return Ok(Self { sender, driver });
-                }
-                Err(error) => why = crate::failure::plain(&error),
-            }
-        }
-        Err(why)
+        let stream = TcpStream::connect((&*to.host, to.port)).await.map_err(|error| plain(&error))?;
+        let _ = stream.set_nodelay(true);
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+        let driver = spawn_local(async move {
+            let _ = connection.await;
+        });
+        Ok(Self { sender, driver })
     }
 
     /// Posts a body that is compressed by gzip.
@@ -140,25 +129,6 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.driver.abort();
     }
-}
-
-/// Returns the addresses of a host.
-///
-/// # Errors
-/// Those of the resolver.
-async fn resolved(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    if let Ok(address) = host.parse() {
-        return Ok(vec![SocketAddr::new(address, port)]);
-    }
-    let (say, said) = oneshot::channel();
-    let host = host.to_owned();
-    let resolve = move || {
-        let addresses = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        let _ = say.send(addresses.map_err(|error| format!("{host}: {error}")));
-    };
-    let thread = std::thread::Builder::new().name("gpumem-resolve".into()).spawn(resolve);
-    thread.map_err(|error| format!("no thread: {error}"))?;
-    said.await.unwrap_or_else(|_| Err("the resolver ended".into()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use tokio::sync::Mutex;
 
 /// Highest cost of a hash: each step doubles the time, and this cost takes about ten seconds.
 const MOST_COST: u32 = 17;
@@ -18,6 +19,8 @@ pub(super) struct Users {
     /// The password that was right for each user, by a cheap hash that is meaningless elsewhere.
     right: RefCell<HashMap<String, hmac::Tag>>,
     key: Option<hmac::Key>,
+    /// One password is compared at a time.
+    turn: Mutex<()>,
 }
 
 impl Users {
@@ -46,7 +49,7 @@ impl Users {
         };
         // The hash of no known password.
         let nobody = format!("$2b${most:02}$.....................................................");
-        Ok(Self { hashes, nobody, right: RefCell::default(), key })
+        Ok(Self { hashes, nobody, right: RefCell::default(), key, turn: Mutex::default() })
     }
 
     /// True if clients must authenticate.
@@ -69,6 +72,7 @@ impl Users {
             None => (false, self.nobody.clone()),
         };
         let compare = move || bcrypt::verify(password, &hash).unwrap_or(false);
+        let _turn = self.turn.lock().await;
         let right = tokio::task::spawn_blocking(compare).await.unwrap_or(false) && is_user;
         if right {
             self.right.borrow_mut().insert(user, hmac::sign(key, &words));
