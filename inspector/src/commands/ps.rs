@@ -140,10 +140,8 @@ pub(super) fn row(world: &World, found: &FoundProcess) -> Row {
             row.status_short = format!("{}{cut}", status.short());
             row.ago_ns = status.ago_ns;
             row.uid = Some(header.uid);
-            let small = |number: u32| u8::try_from(number).ok();
-            row.interception =
-                small(header.interception).and_then(Interception::from_u8).map_or("unknown", Interception::name);
-            row.mode = small(header.mode).and_then(Mode::from_u8).map_or("unknown", Mode::name);
+            row.interception = Interception::name_of(header.interception);
+            row.mode = Mode::name_of(header.mode);
             row.live = totals::live(summary, status);
             row.graphs = balance(counters::GRAPHS_CREATED, counters::GRAPHS_DESTROYED);
             row.execs = balance(counters::EXECS_CREATED, counters::EXECS_DESTROYED);

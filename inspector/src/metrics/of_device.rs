@@ -23,7 +23,7 @@ pub(super) fn add(page: &mut Page, ledger: &Ledger, overview: &Overview) {
         for (&(.., kind), &bytes) in
             kinds.iter().filter(|((vendor, n, _), _)| (*vendor, *n) == (device.vendor, device.device))
         {
-            let kind = [("kind", AllocKind::from_u8(kind).map_or("unknown", AllocKind::name))];
+            let kind = [("kind", AllocKind::name_of(kind))];
             page.add(&t::DEVICE_LIVE_BYTES, &[&labels[..], &kind].concat(), bytes as f64);
         }
         let limits = in_contexts.iter().filter(|context| context.device == device.device);
@@ -79,7 +79,7 @@ fn kinds(ledger: &Ledger) -> BTreeMap<(&'static str, u32, u8), u64> {
     };
     for alloc in ledger.snapshot.allocs.iter().filter(on_device) {
         if let Some(context) = ledger.snapshot.contexts.get(&alloc.context) {
-            let vendor = Vendor::from_u8(context.vendor).map_or("unknown", Vendor::name);
+            let vendor = Vendor::name_of(context.vendor);
             let sum: &mut u64 = kinds.entry((vendor, context.device, alloc.kind)).or_default();
             *sum = sum.saturating_add(alloc.bytes);
         }

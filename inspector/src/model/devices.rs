@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// One device, with its explained memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Device {
     pub device: u32,
     pub name: String,
@@ -137,29 +137,12 @@ impl Device {
         Self {
             device: context.device,
             name: snapshot.name(context.name).into_owned(),
-            vendor: Vendor::from_u8(context.vendor).map_or("unknown", Vendor::name),
+            vendor: Vendor::name_of(context.vendor),
             uuid: uuid(&context.uuid),
-            contexts: 0,
             integrated: context.integrated != 0,
             total_bytes: context.total_bytes,
-            used_bytes: 0,
-            used_age_ns: 0,
             used_source: "ledger",
-            used_has_changes: false,
-            baseline_bytes: 0,
-            tracked_bytes: 0,
-            managed_bytes: 0,
-            spilled_bytes: 0,
-            graph_bytes: 0,
-            idle_bytes: 0,
-            pool_idle_bytes: 0,
-            graph_memory_bytes: 0,
-            taken_bytes: 0,
-            local: None,
-            of_process: Account::default(),
-            others_bytes: None,
-            unexplained_bytes: None,
-            peak_bytes: 0,
+            ..Self::default()
         }
     }
 
@@ -219,7 +202,7 @@ impl Device {
         if space != Space::Device || alloc.flags & ALLOC_SPILLED != 0 {
             return;
         }
-        let kind = AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name);
+        let kind = AllocKind::name_of(alloc.kind);
         let sum = looks.kinds.entry(kind).or_default();
         *sum = sum.saturating_add(alloc.bytes);
         looks.pages.add(alloc);

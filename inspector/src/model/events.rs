@@ -44,7 +44,7 @@ pub(crate) fn sentence(ledger: &Ledger, event: &EventSlot) -> String {
             format!("context {} on device {}", event.context, ledger.device(event.context))
         }
         Some(EventKind::AllocFailed) => {
-            let kind = u8::try_from(b).ok().and_then(AllocKind::from_u8).map_or("unknown", AllocKind::name);
+            let kind = AllocKind::name_of(b);
             format!("{} of {kind} memory refused with error {code}", units::bytes(a))
         }
         Some(EventKind::InstantiateFailed) => format!("graph {a:#x} refused with error {code}"),

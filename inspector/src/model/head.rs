@@ -60,10 +60,6 @@ pub(crate) struct Head {
     pub complaints: Vec<String>,
 }
 
-fn small(number: u32) -> Option<u8> {
-    u8::try_from(number).ok()
-}
-
 /// 13000 as "13.0", and HIP's 60304220 as "6.3"; empty if unknown.
 fn driver_version(number: u32) -> String {
     let (major, minor) = gpumem_wire::units::version(number);
@@ -88,18 +84,16 @@ impl Head {
             recorded_ns: ledger.age(header.created_ns),
             started_unix_ns: real_ns(header, header.created_ns),
             ledger: ledger.path.clone(),
-            interception: small(header.interception)
-                .and_then(Interception::from_u8)
-                .map_or("unknown", Interception::name),
+            interception: Interception::name_of(header.interception),
             interception_reason: text(header.interception_reason),
-            mode: small(header.mode).and_then(Mode::from_u8).map_or("unknown", Mode::name),
+            mode: Mode::name_of(header.mode),
             mode_reason: text(header.mode_reason),
             decided: text(header.decided).lines().next().unwrap_or_default().to_owned(),
             refused_verdicts: text(header.decided).lines().skip(1).map(str::to_owned).collect(),
             unknown: text(header.unknown).lines().map(str::to_owned).collect(),
             python: text(header.python).lines().next().unwrap_or_default().to_owned(),
             python_refused: text(header.python).lines().nth(1).unwrap_or_default().to_owned(),
-            state: small(header.state).and_then(State::from_u8).map_or("unknown", State::name),
+            state: State::name_of(header.state),
             doors: Door::ALL
                 .iter()
                 .filter(|(door, _)| header.doors & *door as u32 != 0)

@@ -85,7 +85,7 @@ impl Alloc {
         Self {
             address: alloc.addr,
             bytes: alloc.bytes,
-            kind: AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
+            kind: AllocKind::name_of(alloc.kind),
             time_unix_ns: real_ns(&ledger.snapshot.header, alloc.time_ns),
             age_ns: ledger.age(alloc.time_ns),
             serial: alloc.serial,
@@ -104,7 +104,7 @@ impl Graph {
         Self {
             handle: graph.handle,
             serial: graph.serial,
-            origin: GraphOrigin::from_u8(graph.origin).map_or("unknown", GraphOrigin::name),
+            origin: GraphOrigin::name_of(graph.origin),
             nodes: graph.nodes,
             folded_bytes: graph.folded_bytes,
             host_bytes_estimated: graph.held_bytes(),

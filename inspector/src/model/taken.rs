@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Memory that the driver took in calls of one site, for one reason, on one device. Limited to events still in the
 /// ring.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct TakenBy {
     pub device: u32,
     /// The reason: `context`, `code`, `first launch`, `limit`.
@@ -29,15 +29,13 @@ pub(crate) fn taken(ledger: &Ledger) -> Vec<TakenBy> {
     let mut rows: BTreeMap<_, TakenBy> = BTreeMap::new();
     for event in took() {
         let device = ledger.snapshot.contexts.get(&event.context).map_or(0, |context| context.device);
-        let what = u8::try_from(event.b).ok().and_then(Taken::from_u8).map_or("unknown", Taken::name);
+        let what = Taken::name_of(event.b);
         let site = sites.name(event.stack);
         let row = rows.entry((device, what, site.clone())).or_insert_with(|| TakenBy {
             device,
             what,
-            bytes: 0,
-            times: 0,
-            last_age_ns: 0,
             site: site.to_string(),
+            ..TakenBy::default()
         });
         row.bytes = row.bytes.saturating_add(event.a);
         row.times += 1;

@@ -49,11 +49,17 @@ impl Patience {
         Self { work: Duration::from_secs(2), answer: Duration::from_secs(10), all: Duration::MAX };
 }
 
+impl Default for Patience {
+    fn default() -> Self {
+        Self::OF_A_PERSON
+    }
+}
+
 /// Files that made a child crash or hang, with the detail that was asked.
 pub(super) type Lost = HashMap<CodeFile, SymbolDetail>;
 
 /// The child process, which starts at the first question.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Apart {
     child: RefCell<Option<Child>>,
     lost: RefCell<Lost>,
@@ -66,18 +72,6 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    pub(super) fn new() -> Self {
-        Self {
-            child: RefCell::default(),
-            lost: RefCell::default(),
-            off: Cell::new(false),
-            patience: Patience::OF_A_PERSON,
-            waited: Cell::default(),
-            contents: RefCell::default(),
-            answers: Rc::default(),
-        }
-    }
-
     /// Takes answers from these, and adds to them.
     pub(super) fn share(&mut self, answers: Rc<Answers>) {
         self.answers = answers;
@@ -298,7 +292,7 @@ mod tests {
     #[test]
     fn what_was_lost_stays_given_up() {
         let exe = exe();
-        let mut apart = Apart::new();
+        let mut apart = Apart::default();
         apart.give_up(HashMap::from([(exe.clone(), SymbolDetail::BuildId)]));
         assert!(apart.build_id(&exe).is_none());
         assert!(apart.build_id(&again()).is_some());
@@ -311,7 +305,7 @@ mod tests {
         let exe = exe();
         let bytes = std::fs::read(&exe.path).unwrap();
         let entry = object::File::parse(&*bytes).unwrap().entry() + 1;
-        let (mut one, mut other) = (Apart::new(), Apart::new());
+        let (mut one, mut other) = (Apart::default(), Apart::default());
         let answers = Rc::default();
         [&mut one, &mut other].into_iter().for_each(|apart| apart.share(Rc::clone(&answers)));
         assert!(one.build_id(&exe).is_some());
@@ -325,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_lost_child_costs_one_file() {
-        let apart = Apart::new();
+        let apart = Apart::default();
         let exe = exe();
         assert!(apart.build_id(&exe).is_some());
         // SAFETY: `apart` has not waited for its child yet, so no other process can have its

@@ -76,7 +76,6 @@ impl Symbols {
     /// Returns the symbols of a ledger whose paths hold under `place`.
     pub(crate) fn new(snapshot: &Snapshot, place: Place) -> Self {
         let modules = Modules::new(snapshot, place);
-        let files = Apart::new();
         Self {
             carried: carried(snapshot, &modules),
             python: Codes::of(snapshot),
@@ -84,7 +83,7 @@ impl Symbols {
             enabled: true,
             resolved: RefCell::default(),
             runtime: RefCell::default(),
-            files,
+            files: Apart::default(),
             room: Room::default(),
             later: None,
         }

@@ -25,6 +25,11 @@ macro_rules! names {
                 match self { $($ty::$variant => $name,)* }
             }
 
+            /// Returns the name of a number read from a ledger, or `unknown`.
+            pub fn name_of(number: impl TryInto<u8>) -> &'static str {
+                number.try_into().ok().and_then(Self::from_u8).map_or("unknown", Self::name)
+            }
+
             /// Returns the value with this [`name`](Self::name).
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|kind| kind.name() == name)

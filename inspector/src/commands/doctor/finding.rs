@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 /// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::commands) enum Severity {
+    #[default]
     Ok,
     Info,
     Warning,
@@ -25,7 +26,7 @@ impl Severity {
 }
 
 /// A finding of a check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(in crate::commands) struct Finding {
     /// Name of the check, which stays the same between releases. The table of checks sets it.
     pub id: &'static str,
@@ -46,15 +47,7 @@ pub(in crate::commands) struct Finding {
 
 /// Makes a finding of this severity.
 pub(super) fn finding(severity: Severity, finding: impl Into<String>) -> Finding {
-    Finding {
-        id: "",
-        severity,
-        pid: None,
-        finding: finding.into(),
-        bytes: None,
-        paste: String::new(),
-        fix: String::new(),
-    }
+    Finding { severity, finding: finding.into(), ..Finding::default() }
 }
 
 /// Makes the finding that all is in order.

@@ -28,7 +28,7 @@ pub(super) fn csv(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
             "{:#x},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
             alloc.addr,
             alloc.bytes,
-            AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
+            AllocKind::name_of(alloc.kind),
             real_ns(&ledger.snapshot.header, alloc.time_ns),
             ledger.age(alloc.time_ns),
             alloc.serial,

@@ -51,7 +51,7 @@ pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()>
         }
     }
     for event in &ledger.snapshot.events {
-        let name = EventKind::from_u8(event.kind).map_or("unknown", EventKind::name);
+        let name = EventKind::name_of(event.kind);
         let text = ledger.snapshot.text(event.text);
         let mut args = BTreeMap::from([("a", event.a.into()), ("b", event.b.into()), ("code", event.code.into())]);
         if !text.is_empty() {

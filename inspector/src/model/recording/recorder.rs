@@ -37,6 +37,7 @@ const MOST_EVENTS: usize = 2000;
 type Held = [u64; 4];
 
 /// State of a recording: what was written so far of one process.
+#[derive(Default)]
 pub(crate) struct Recorder {
     begin: Begin,
     frames: FxHashMap<Rc<str>, u32>,
@@ -62,26 +63,13 @@ impl Recorder {
             version: VERSION,
             pid: ledger.pid(),
             name: ledger.name(),
-            started_by: StartedBy::default(),
             began_unix_ns: real_ns(header, ledger.status.now_ns),
-            part: 0,
             interval_ns,
             events_from_bytes,
             columns: COLUMNS.iter().map(|&(of, name)| (of, name.to_owned())).collect(),
+            ..Begin::default()
         };
-        Self {
-            begin,
-            frames: FxHashMap::default(),
-            stacks: FxHashSet::default(),
-            rows: FxHashMap::default(),
-            large: FxHashSet::default(),
-            passed_over: FxHashSet::default(),
-            large_budget: Budget::full(0),
-            moments_budget: Budget::full(0),
-            waiting: FxHashSet::default(),
-            events: None,
-            last_unix_ns: 0,
-        }
+        Self { begin, ..Self::default() }
     }
 
     /// Notes that the process was started to be recorded. Returns a tick of zeros at the process's start, so that the
@@ -108,7 +96,7 @@ impl Recorder {
         self.large.clear();
         self.passed_over.clear();
         // The new budget is as large as the one before, so that everything written there fits again.
-        self.large_budget = Budget::full(self.last_unix_ns);
+        self.large_budget = Budget::default();
     }
 
     /// Returns the lines of one tick.
@@ -168,7 +156,7 @@ impl Recorder {
             Of::Tag => (ledger.snapshot.name(reference).into_owned(), 0),
             Of::Class => (hex(number), 0),
             Of::Card => (card(ledger, number as ContextRef), 0),
-            _ => (AllocKind::from_u8(number as u8).map_or("unknown", AllocKind::name).to_owned(), 0),
+            _ => (AllocKind::name_of(number as u8).to_owned(), 0),
         };
         self.tell_stack(ledger, stack, lines);
         let id = self.rows.len() as u32;
@@ -225,7 +213,7 @@ impl Recorder {
                 serial: alloc.serial,
                 bytes: alloc.bytes,
                 stack: alloc.stack,
-                kind: AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name).into(),
+                kind: AllocKind::name_of(alloc.kind).into(),
                 tag: ledger.snapshot.name(alloc.tag).into_owned(),
                 unix_ns: real_ns(&ledger.snapshot.header, alloc.time_ns),
             });
