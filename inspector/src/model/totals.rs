@@ -119,7 +119,7 @@ pub(crate) fn live(snapshot: &Snapshot, status: &Status) -> Live {
 }
 
 /// Host memory: the part of the process's resident memory that the GPU runtime's objects explain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Host {
     /// Resident bytes; `None` if they were never read.
     pub rss_bytes: Option<u64>,
@@ -145,13 +145,6 @@ pub(crate) struct Host {
 
 /// Returns the host memory of a ledger's process.
 pub(crate) fn host(world: &World, ledger: &Ledger) -> Host {
-    let on_host = ledger.snapshot.allocs.iter().filter(|alloc| alloc.space() == Space::Host);
-    let (mut pinned_bytes, mut registered_bytes) = (0_u64, 0_u64);
-    for alloc in on_host {
-        let is_registered = alloc.kind == AllocKind::HostRegistered as u8;
-        let sum = if is_registered { &mut registered_bytes } else { &mut pinned_bytes };
-        *sum = sum.saturating_add(alloc.bytes);
-    }
     let running = ledger.process.as_ref().filter(|_| ledger.status.running());
     let resident = running.and_then(|process| process.resident(world));
     let dumped = Some(ledger.snapshot.header.dumped_rss).filter(|&rss| rss > 0);
@@ -162,28 +155,23 @@ pub(crate) fn host(world: &World, ledger: &Ledger) -> Host {
         (None, None, Some(rss)) => (Some(rss), "last-sample"),
         (None, None, None) => (None, "unknown"),
     };
+    let mut host = Host { rss_bytes, rss_source, resident, ..Host::default() };
+    for alloc in ledger.snapshot.allocs.iter().filter(|alloc| alloc.space() == Space::Host) {
+        let is_registered = alloc.kind == AllocKind::HostRegistered as u8;
+        let sum = if is_registered { &mut host.registered_bytes } else { &mut host.pinned_bytes };
+        *sum = sum.saturating_add(alloc.bytes);
+    }
     let fold = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0_u64, u64::saturating_add);
     let cache = cache::of(ledger);
-    let graph_bytes = fold(&mut ledger.snapshot.graphs.iter().map(GraphSlot::held_bytes));
-    let exec_bytes = fold(&mut ledger.snapshot.execs.iter().map(|exec| held(exec).host))
+    host.graph_bytes = fold(&mut ledger.snapshot.graphs.iter().map(GraphSlot::held_bytes));
+    host.exec_bytes = fold(&mut ledger.snapshot.execs.iter().map(|exec| held(exec).host))
         .saturating_add(cache.parked_host_bytes_estimated);
-    let source_bytes = cache.source_bytes;
+    host.source_bytes = cache.source_bytes;
     let own = ledger.snapshot.samples.last().map_or(0, |sample| sample.own);
-    let own_bytes = own.saturating_sub(source_bytes).saturating_sub(cache.folded_graph_bytes);
-    let explained_bytes =
+    host.own_bytes = own.saturating_sub(cache.source_bytes).saturating_sub(cache.folded_graph_bytes);
+    let Host { pinned_bytes, registered_bytes, graph_bytes, exec_bytes, source_bytes, own_bytes, .. } = host;
+    host.explained_bytes =
         fold(&mut [pinned_bytes, registered_bytes, graph_bytes, exec_bytes, source_bytes, own_bytes].into_iter());
-    let unexplained_bytes = rss_bytes.map(|rss| rss.saturating_sub(explained_bytes));
-    Host {
-        rss_bytes,
-        rss_source,
-        resident,
-        pinned_bytes,
-        registered_bytes,
-        graph_bytes,
-        exec_bytes,
-        source_bytes,
-        own_bytes,
-        explained_bytes,
-        unexplained_bytes,
-    }
+    host.unexplained_bytes = rss_bytes.map(|rss| rss.saturating_sub(host.explained_bytes));
+    host
 }

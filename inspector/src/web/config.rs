@@ -11,25 +11,24 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tokio_rustls::TlsAcceptor;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a mapping with tls_server_config, http_server_config or basic_auth_users")]
+#[derive(Default, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a mapping with tls_server_config, http_server_config or basic_auth_users"
+)]
 struct Raw {
-    #[serde(default)]
     tls_server_config: Option<Tls>,
-    #[serde(default)]
     http_server_config: Option<Http>,
-    #[serde(default)]
     basic_auth_users: BTreeMap<String, String>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a mapping with headers")]
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a mapping with headers")]
 struct Http {
-    /// The server speaks only HTTP/1.1, as every collector does.
-    #[serde(default)]
-    #[expect(dead_code, reason = "taken, so that a file of another exporter can be used, and of no effect")]
+    /// Of no effect, since the server speaks only HTTP/1.1, as every collector does. Taken, so that a file of another
+    /// exporter can be used.
     http2: bool,
-    #[serde(default)]
     headers: BTreeMap<String, String>,
 }
 
@@ -76,8 +75,7 @@ impl Config {
         let text = String::from_utf8(bytes(path)?).map_err(|_| wrong("it is not UTF-8".into()))?;
         // An empty file sets nothing.
         let raw: Option<Raw> = serde_saphyr::from_str(&text).map_err(|error| wrong(told(&error)))?;
-        let Raw { tls_server_config, http_server_config, basic_auth_users } =
-            raw.unwrap_or(Raw { tls_server_config: None, http_server_config: None, basic_auth_users: BTreeMap::new() });
+        let Raw { tls_server_config, http_server_config, basic_auth_users } = raw.unwrap_or_default();
         let folder = path.parent().unwrap_or(Path::new("."));
         let by_certificate =
             tls_server_config.as_ref().is_some_and(|tls| tls.client_auth_type == "RequireAndVerifyClientCert");
@@ -92,8 +90,8 @@ impl Config {
         });
         let tls = tls.transpose()?;
         let users = Users::new(basic_auth_users).map_err(|what| wrong(format!("basic_auth_users: {what}")))?;
-        let headers = http_server_config.map(|http| headers(&http)).transpose();
-        let headers = headers.map_err(|what| wrong(format!("http_server_config: {what}")))?.unwrap_or_default();
+        let headers = headers(&http_server_config.unwrap_or_default())
+            .map_err(|what| wrong(format!("http_server_config: {what}")))?;
         Ok(Self { asks_who: by_certificate || users.are_there(), tls, users, headers, files })
     }
 
