@@ -12,7 +12,7 @@ use crate::source::choose::{self, Opened, TargetRequest};
 use crate::source::find::{self, FoundProcess};
 use crate::source::world::World;
 use crate::view::json;
-use crate::view::out::{Limited, Wrapped};
+use crate::view::out::{Wrapped, limited};
 use crate::view::table::terminal_columns;
 use std::cell::{Cell, RefCell};
 use std::io::{BufWriter, Write};
@@ -175,8 +175,8 @@ impl Context {
     }
 
     /// Limits `out` in proportion to the files read.
-    pub(crate) fn limited<W: Write>(&self, out: W) -> Limited<W> {
-        Limited::new(out, ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR)))
+    pub(crate) fn limited<W: Write>(&self, out: W) -> impl Write {
+        limited(out, ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR)))
     }
 
     /// Writes rendered bytes to stdout.

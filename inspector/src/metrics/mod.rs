@@ -5,11 +5,9 @@
 //! * [`of_process`], [`of_device`]: the samples of one process, and those of its devices.
 //! * [`pprof`]: a profile of one process. [`profiles`]: profiles over HTTP, and the list of processes that have one.
 //! * [`otlp`]: the same profile as a request to a receiver of OTLP.
-//! * [`names`]: the names of call sites, for which no page waits.
 //! * [`holders`]: the largest call sites and tags, with the rest summed.
 
 mod holders;
-mod names;
 mod of_device;
 mod of_process;
 pub(crate) mod otlp;
@@ -18,12 +16,12 @@ pub(crate) mod pprof;
 mod profiles;
 pub(crate) mod table;
 
-use names::Names;
 use otlp::Pushed;
 pub(crate) use page::{Format, Page};
 pub(crate) use profiles::{Lack, Refusal};
 
 use crate::model::Ledger;
+use crate::model::names::{self, Names};
 use crate::parking::share;
 use crate::source::budget::{self, Budget};
 use crate::source::choose::{self, Opened};
@@ -180,7 +178,7 @@ fn made(world: &World, detail: Detail, remembered: &mut Remembered, mut names: O
         }
     }
     if let Some(names) = names {
-        names.end();
+        names.end_page();
     }
     page.add(&t::PROCESSES_LEFT_OUT, &[], left_out as f64);
     of_ended(&mut page, world, &survey.found, &mut pids);
@@ -233,7 +231,7 @@ fn of_ended(page: &mut Page, world: &World, found: &[FoundProcess], pids: &mut H
     ended.sort_by_key(|found| found.status().map_or(u64::MAX, |status| status.ago_ns));
     for found in ended.into_iter().filter(|found| pids.insert(found.pid)).take(MOST_ENDED) {
         if let Some(summary) = summary(world, found) {
-            of_process::add_ended(page, &summary);
+            of_process::add_counters(page, &summary);
         }
     }
 }

@@ -58,26 +58,19 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books
     page.nobodys();
 }
 
-/// Adds the samples of a process whose ledger is not read as a whole: its counters.
+/// Adds the counters of a process that has ended, or whose ledger is not read as a whole.
 pub(super) fn add_counters(page: &mut Page, ledger: &Ledger) {
-    let head = Head::of(ledger);
+    let (head, life) = (Head::of(ledger), ledger.status.life);
     page.whose(head.pid, &head.name);
-    page.add(&t::UP, &[], 1.0);
-    counted(page, ledger, &totals::kinds(ledger));
-    page.nobodys();
-}
-
-/// Adds the samples of an ended process: its counters. It holds no memory any more.
-pub(super) fn add_ended(page: &mut Page, ledger: &Ledger) {
-    let head = Head::of(ledger);
-    page.whose(head.pid, &head.name);
-    page.add(&t::UP, &[], 0.0);
-    let how = match ledger.status.life {
-        Life::Exited => "exited",
-        Life::Replaced => "replaced",
-        _ => "killed",
-    };
-    page.add(&t::ENDED_SECONDS, &[("how", how)], seconds(ledger.status.ago_ns));
+    page.add(&t::UP, &[], f64::from(!life.is_over()));
+    if life.is_over() {
+        let how = match life {
+            Life::Exited => "exited",
+            Life::Replaced => "replaced",
+            _ => "killed",
+        };
+        page.add(&t::ENDED_SECONDS, &[("how", how)], seconds(ledger.status.ago_ns));
+    }
     counted(page, ledger, &totals::kinds(ledger));
     page.nobodys();
 }

@@ -4,9 +4,9 @@
 //!
 //! A receiver adds up what it is sent. So memory allocated is that since the last request, where pprof has all of it.
 
-use super::names::Id;
 use super::pprof::{self, Ever, Label, Packer, Sample, Table, ValueType};
 use crate::model::Ledger;
+use crate::model::names::Id;
 use crate::source::liveness::real_ns;
 use crate::source::world::{World, monotonic_ns};
 use opentelemetry_proto::tonic::collector::profiles::v1development::{

@@ -4,10 +4,10 @@
 //! answer, and none is written before its names are known: the first answers for a process are refusals, and later a
 //! new stack is left out of these two sums for one answer. Live memory is no difference, and is always complete.
 
-use super::names::{Id, id};
 use super::pprof::Packer;
-use super::{Detail, MEMORY_FACTOR, Names, pprof};
+use super::{Detail, MEMORY_FACTOR, pprof};
 use crate::model::Ledger;
+use crate::model::names::{Id, Names, id};
 use crate::source::budget::{self, Budget};
 use crate::source::choose;
 use crate::source::find::{self, Depth, FoundProcess, LedgerFile};

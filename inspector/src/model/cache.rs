@@ -3,7 +3,7 @@
 use super::execs::{held, state, why_pinned};
 use super::{Ledger, RECENT_NS, variables};
 use gpumem_wire::counters::{self as c};
-use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned};
+use gpumem_wire::kinds::{EventKind, ExecState, Pinned};
 use gpumem_wire::layout::ContextRef;
 use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::Settings;
@@ -195,9 +195,6 @@ const EVERYWHERE: [Pinned; 4] = [Pinned::Off, Pinned::RecordOnly, Pinned::Interc
 
 /// Returns the state of the graph cache, with the reason if it is not on.
 fn on(ledger: &Ledger, settings: &Settings, cache: &Cache) -> (&'static str, String) {
-    let header = &ledger.snapshot.header;
-    let text = |at| ledger.snapshot.text(at).into_owned();
-    let is = |number: u32, name: u8| number == u32::from(name);
     let counted = |index| ledger.snapshot.counter(index) > 0;
     if cache.handles > 0 {
         return ("on", String::new());
@@ -205,30 +202,26 @@ fn on(ledger: &Ledger, settings: &Settings, cache: &Cache) -> (&'static str, Str
     if settings.graph_cache == 0 {
         return ("off", "GPUMEM_GRAPH_CACHE=0".into());
     }
-    if is(header.mode, Mode::RecordOnly as u8) {
-        return ("off", format!("record-only: {}", text(header.mode_reason)));
+    if let Some(reason) = ledger.record_only() {
+        return ("off", reason);
     }
     let mut reasons = ledger.snapshot.execs.iter().filter_map(why_pinned).peekable();
     if let Some(&first) = reasons.peek() {
         let everywhere = EVERYWHERE.contains(&first) && reasons.all(|reason| reason == first);
+        let partial = || ledger.partial().filter(|_| first == Pinned::Interception);
         return match everywhere {
-            true if first == Pinned::Interception => ("off", partial(&text(header.interception_reason))),
-            true => ("off", first.why().to_owned()),
+            true => ("off", partial().unwrap_or_else(|| first.why().to_owned())),
             false => ("pinned", "every live exec is pinned".to_owned()),
         };
     }
     if counted(c::HANDLES_MADE) {
         return ("on", String::new());
     }
-    if is(header.interception, Interception::Partial as u8) {
-        return ("off", partial(&text(header.interception_reason)));
+    if let Some(reason) = ledger.partial() {
+        return ("off", reason);
     }
     let reason = if counted(c::EXECS_CREATED) { "no exec came under it" } else { "nothing was instantiated so far" };
     ("unused", reason.into())
-}
-
-fn partial(reason: &str) -> String {
-    format!("interception is partial: {reason}").trim_end_matches([':', ' ']).to_owned()
 }
 
 /// Returns thrashing, and the change that would end it.

@@ -14,7 +14,7 @@ use crate::symbols::modules::Place;
 use crate::symbols::{Frame, Room, Symbols};
 use crate::text::shorten;
 use frames::StackMode;
-use gpumem_wire::kinds::EventKind;
+use gpumem_wire::kinds::{EventKind, Interception, Mode};
 use gpumem_wire::layout::{AllocSlot, ContextRef, EventSlot, StackRef, StrRef};
 use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::{self, Settings};
@@ -261,6 +261,21 @@ impl Ledger {
         let there = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
         let path = self.path.display();
         Some(format!("{path} is cut short: {there} of {whole} bytes are there, the rest is missing"))
+    }
+
+    /// Returns the reason why this process is only recorded, if it is.
+    pub(super) fn record_only(&self) -> Option<String> {
+        let header = &self.snapshot.header;
+        let is_so = header.mode == Mode::RecordOnly as u32;
+        is_so.then(|| format!("record-only: {}", self.snapshot.text(header.mode_reason)))
+    }
+
+    /// Returns the reason why some calls are not recorded, if they are not.
+    pub(super) fn partial(&self) -> Option<String> {
+        let header = &self.snapshot.header;
+        let reason = || format!("interception is partial: {}", self.snapshot.text(header.interception_reason));
+        let is_so = header.interception == Interception::Partial as u32;
+        is_so.then(|| reason().trim_end_matches([':', ' ']).to_owned())
     }
 
     /// Returns the last event of a kind that `fits`.

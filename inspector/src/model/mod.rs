@@ -12,7 +12,7 @@
 //! * [`graphs`]: graphs and execs in groups.
 //! * [`rows`]: allocations, graphs and execs one by one, as in JSON.
 //! * [`pool`]: the pool: idle memory, its work, memory placed elsewhere, stranded memory.
-//! * [`sites`]: call sites, named so that they can be distinguished.
+//! * [`sites`]: call sites, named so that they can be distinguished. [`names`]: their names, looked up by another thread.
 //! * [`totals`]: sums, and the explained part of host memory. [`devices`]: the same for each device.
 //! * [`measured`]: what the driver takes for itself on some cards. [`pages`]: what it takes beyond what was asked for.
 //! * [`overview`]: all of these together, for every view.
@@ -54,6 +54,7 @@ pub(crate) mod left;
 mod live;
 pub(crate) mod marks;
 mod measured;
+pub(crate) mod names;
 pub(crate) mod overview;
 mod pages;
 pub(crate) mod parts;

@@ -4,7 +4,7 @@ use super::Ledger;
 use super::sites::Sites;
 use crate::symbols::Frame;
 use gpumem_wire::counters::{self as c};
-use gpumem_wire::kinds::{EventKind, Interception, Mode, PoolState, Space};
+use gpumem_wire::kinds::{EventKind, PoolState, Space};
 use gpumem_wire::layout::{AllocSlot, ContextSlot, EventSlot};
 use gpumem_wire::settings::{FreeMode, Settings};
 use rustc_hash::FxHashMap;
@@ -198,19 +198,12 @@ fn contexts(ledger: &Ledger) -> Vec<OfContext> {
 
 /// Returns the state of the pool, with the reason if it is not on.
 fn on(ledger: &Ledger, settings: &Settings, pool: &Pool) -> (&'static str, String) {
-    let header = &ledger.snapshot.header;
-    let text = |at| ledger.snapshot.text(at).into_owned();
-    let is = |number: u32, name: u8| number == u32::from(name);
+    let contexts = &pool.in_contexts;
     if !settings.pool {
         return ("off", "GPUMEM_POOL=0".into());
     }
-    if is(header.mode, Mode::RecordOnly as u8) {
-        return ("off", format!("record-only: {}", text(header.mode_reason)));
-    }
-    let contexts = &pool.in_contexts;
-    if is(header.interception, Interception::Partial as u8) && !contexts.is_empty() {
-        let reason = format!("interception is partial: {}", text(header.interception_reason));
-        return ("off", reason.trim_end_matches([':', ' ']).to_owned());
+    if let Some(reason) = ledger.record_only().or_else(|| ledger.partial().filter(|_| !contexts.is_empty())) {
+        return ("off", reason);
     }
     let served = contexts.iter().any(|context| context.state == PoolState::On.name());
     match contexts.iter().find(|context| !context.reason.is_empty()) {

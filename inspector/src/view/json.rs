@@ -1,6 +1,6 @@
 //! JSON: every answer is one object with `schema_version` and `command` first.
 
-use super::out::Json;
+use super::out::json;
 use serde::Serialize;
 use std::io::Write;
 
@@ -21,7 +21,7 @@ struct Envelope<'a, T> {
 /// Those of `out`.
 pub(crate) fn print<T: Serialize>(out: &mut dyn Write, command: &str, report: &T) -> std::io::Result<()> {
     let envelope = Envelope { schema_version: SCHEMA_VERSION, command, report };
-    let mut out = Json::new(out);
+    let mut out = json(out);
     serde_json::to_writer_pretty(&mut out, &envelope).map_err(std::io::Error::from)?;
     writeln!(out)
 }
@@ -31,5 +31,5 @@ pub(crate) fn print<T: Serialize>(out: &mut dyn Write, command: &str, report: &T
 /// # Errors
 /// Those of `out`.
 pub(crate) fn plain<T: Serialize>(out: &mut dyn Write, value: &T) -> std::io::Result<()> {
-    serde_json::to_writer(Json::new(out), value).map_err(std::io::Error::from)
+    serde_json::to_writer(json(out), value).map_err(std::io::Error::from)
 }

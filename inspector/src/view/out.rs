@@ -4,31 +4,38 @@ use crate::text::printable;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Ends an answer that grows beyond any size that its input can explain.
-pub(crate) struct Limited<W> {
+/// A writer that passes everything to a function, which writes it to another writer.
+pub(crate) struct Through<W, F> {
     out: W,
-    left: u64,
+    pass: F,
 }
 
-impl<W: Write> Limited<W> {
-    pub(crate) fn new(out: W, most: u64) -> Self {
-        Self { out, left: most }
+impl<W: Write, F: FnMut(&mut W, &[u8]) -> io::Result<()>> Through<W, F> {
+    pub(crate) fn new(out: W, pass: F) -> Self {
+        Self { out, pass }
     }
 }
 
-impl<W: Write> Write for Limited<W> {
+impl<W: Write, F: FnMut(&mut W, &[u8]) -> io::Result<()>> Write for Through<W, F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(left) = self.left.checked_sub(bytes.len() as u64) else {
-            return Err(io::Error::other("the answer is out of proportion to the file, which is damaged or forged"));
-        };
-        let written = self.out.write(bytes)?;
-        self.left = left + (bytes.len() - written) as u64;
-        Ok(written)
+        (self.pass)(&mut self.out, bytes)?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// Ends an answer that grows beyond any size that its input can explain.
+pub(crate) fn limited<W: Write>(out: W, mut left: u64) -> impl Write {
+    Through::new(out, move |out: &mut W, bytes: &[u8]| match left.checked_sub(bytes.len() as u64) {
+        Some(rest) => {
+            left = rest;
+            out.write_all(bytes)
+        }
+        None => Err(io::Error::other("the answer is out of proportion to the file, which is damaged or forged")),
+    })
 }
 
 /// Text for a terminal: lines longer than the terminal is wide are broken between words.
@@ -84,55 +91,39 @@ impl<W: Write> Write for Wrapped<W> {
 
 /// JSON that is safe to print on a terminal: escapes the characters that JSON allows raw and that are not printable
 /// (DEL, C1, direction marks). They can occur only inside strings.
-pub(crate) struct Json<W> {
-    out: W,
-    /// The beginning of an unfinished character.
-    begun: Vec<u8>,
-}
-
-impl<W: Write> Json<W> {
-    pub(crate) fn new(out: W) -> Self {
-        Self { out, begun: Vec::new() }
-    }
-
-    fn text(&mut self, text: &str) -> io::Result<()> {
-        let mut rest = text;
-        while let Some((at, c)) = rest.char_indices().find(|&(_, c)| !printable(c) && c != '\n') {
-            let mut escape = String::new();
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                let _ = write!(escape, "\\u{unit:04x}");
-            }
-            self.out.write_all(&rest.as_bytes()[..at])?;
-            self.out.write_all(escape.as_bytes())?;
-            rest = &rest[at + c.len_utf8()..];
+pub(crate) fn json<W: Write>(out: W) -> impl Write {
+    // The beginning of an unfinished character.
+    let mut begun = Vec::new();
+    Through::new(out, move |out: &mut W, bytes: &[u8]| {
+        if begun.is_empty() && bytes.is_ascii() && !bytes.contains(&0x7f) {
+            return out.write_all(bytes);
         }
-        self.out.write_all(rest.as_bytes())
-    }
-}
-
-impl<W: Write> Write for Json<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.begun.is_empty() && bytes.is_ascii() && !bytes.contains(&0x7f) {
-            self.out.write_all(bytes)?;
-            return Ok(bytes.len());
-        }
-        self.begun.extend_from_slice(bytes);
-        let whole = std::mem::take(&mut self.begun);
+        begun.extend_from_slice(bytes);
+        let whole = std::mem::take(&mut begun);
         match std::str::from_utf8(&whole) {
-            Ok(text) => self.text(text)?,
+            Ok(text) => escaped(out, text),
             Err(error) if error.error_len().is_none() => {
                 let (text, rest) = whole.split_at(error.valid_up_to());
-                self.begun = rest.to_vec();
-                self.text(std::str::from_utf8(text).unwrap_or_default())?;
+                begun = rest.to_vec();
+                escaped(out, std::str::from_utf8(text).unwrap_or_default())
             }
-            Err(error) => return Err(io::Error::other(error)),
+            Err(error) => Err(io::Error::other(error)),
         }
-        Ok(bytes.len())
-    }
+    })
+}
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+fn escaped(out: &mut impl Write, text: &str) -> io::Result<()> {
+    let mut rest = text;
+    while let Some((at, c)) = rest.char_indices().find(|&(_, c)| !printable(c) && c != '\n') {
+        let mut escape = String::new();
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _ = write!(escape, "\\u{unit:04x}");
+        }
+        out.write_all(&rest.as_bytes()[..at])?;
+        out.write_all(escape.as_bytes())?;
+        rest = &rest[at + c.len_utf8()..];
     }
+    out.write_all(rest.as_bytes())
 }
 
 #[cfg(test)]
@@ -145,8 +136,9 @@ mod tests {
         let plain = serde_json::to_string_pretty(&value).unwrap();
         for piece in 1..plain.len() {
             let mut out = Vec::new();
-            let mut json = Json::new(&mut out);
+            let mut json = json(&mut out);
             plain.as_bytes().chunks(piece).for_each(|piece| json.write_all(piece).unwrap());
+            drop(json);
             let text = String::from_utf8(out).unwrap();
             assert!(text.chars().all(|c| printable(c) || c == '\n'));
             assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
@@ -171,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_end_is_ended() {
-        let mut out = Limited::new(Vec::new(), 10);
+        let mut out = limited(Vec::new(), 10);
         out.write_all(b"0123456789").unwrap();
         assert!(out.write_all(b"x").unwrap_err().to_string().contains("out of proportion"));
     }

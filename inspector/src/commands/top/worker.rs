@@ -7,8 +7,10 @@ use super::look::{Ask, Look};
 use super::tabs::{self, Memory};
 use crate::args::Target;
 use crate::model::Ledger;
+use crate::model::names::{self, Job};
 use crate::source::ask::ask;
 use crate::source::choose::{self, TargetRequest};
+use crate::source::open::Owner;
 use crate::source::world::{World, clock};
 use crate::symbols::Named;
 use crate::view::screen::Waker;
@@ -28,8 +30,6 @@ const APART: Duration = Duration::from_secs(2);
 const ENDED: Duration = Duration::from_secs(5);
 /// Longest delay until new names are shown.
 const NAMES: Duration = Duration::from_millis(300);
-/// Addresses that are named between two reports.
-const NAMED_AT_ONCE: usize = 16;
 
 /// Messages to the thread.
 pub(super) enum ToWorker {
@@ -126,7 +126,7 @@ struct LedgerReader {
     target: Target,
     own: Sender<ToWorker>,
     /// The thread that looks names up, the mappings it works on, and the addresses sent to it.
-    names: Option<Sender<Vec<u64>>>,
+    names: Option<Sender<Job>>,
     asked: FxHashSet<u64>,
     generation: u64,
     ledger: Option<Ledger>,
@@ -229,7 +229,6 @@ impl LedgerReader {
         let same = self.ledger.take().is_some_and(|mut before| ledger.take_symbols_of(&mut before));
         if !same {
             self.generation += 1;
-            self.names = None;
             self.asked.clear();
         }
         self.ledger = Some(ledger);
@@ -245,16 +244,12 @@ impl LedgerReader {
         if addresses.is_empty() {
             return;
         }
-        let (own, generation, world, path) = (self.own.clone(), self.generation, self.world.clone(), path.clone());
+        let (own, process) = (self.own.clone(), ledger.process.clone());
         let names = self.names.get_or_insert_with(|| {
-            let (to, jobs) = mpsc::channel();
-            // Without the thread, addresses stay unnamed.
-            let _ = std::thread::Builder::new()
-                .name("gpumem-names".into())
-                .spawn(move || name_all(&world, &path, &jobs, &own, generation));
-            to
+            names::start(&self.world, move |((_, of), named)| own.send(ToWorker::Named(of, named)).is_ok())
         });
-        let _ = names.send(addresses);
+        let id = (0, self.generation);
+        let _ = names.send(Job { id, path: path.clone(), owner: Owner::Anyone, process, addresses });
     }
 
     fn learn(&mut self, generation: u64, named: &[Named]) {
@@ -278,25 +273,4 @@ impl LedgerReader {
 fn open(world: &World, path: &Path) -> Result<Ledger, String> {
     let asked = TargetRequest { target: Some(path.as_os_str()), live: false, retype: &|pid| pid.to_string() };
     choose::ledger(world, &asked).map(|opened| Ledger::of(world, opened)).map_err(|failure| failure.what)
-}
-
-/// Runs the thread that looks names up: each address once.
-fn name_all(world: &World, path: &Path, jobs: &Receiver<Vec<u64>>, to: &Sender<ToWorker>, generation: u64) {
-    let mut ledger = None;
-    while let Ok(addresses) = jobs.recv() {
-        if ledger.is_none() {
-            ledger = open(world, path).ok();
-            if let Some(ledger) = &mut ledger {
-                ledger.snapshot.allocs = Vec::new();
-                ledger.symbols.in_background();
-            }
-        }
-        let Some(ledger) = &ledger else { continue };
-        for addresses in addresses.chunks(NAMED_AT_ONCE) {
-            let named = addresses.iter().map(|&address| ledger.symbols.name_for_another(address)).collect();
-            if to.send(ToWorker::Named(generation, named)).is_err() {
-                return;
-            }
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! A self-contained page of HTML: its style, script and data are inside, and it loads nothing.
 
-use super::out::Json;
+use super::out::{Through, json};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
 use std::hash::{BuildHasher, RandomState};
@@ -39,7 +39,7 @@ pub(crate) fn write(out: &mut dyn Write, title: &str, body: &Markup, data: &impl
     out.write_all(head.strip_suffix("</html>").unwrap_or(&head).as_bytes())?;
     write!(out, "<body>{}", body.0)?;
     write!(out, "<script type=\"application/json\" id=\"data\">")?;
-    serde_json::to_writer(Json::new(InScript(&mut *out)), data)?;
+    serde_json::to_writer(json(in_script(&mut *out)), data)?;
     write!(out, "</script>")?;
     for script in SCRIPT {
         write!(out, "<script nonce=\"{word}\">{script}</script>")?;
@@ -48,23 +48,12 @@ pub(crate) fn write(out: &mut dyn Write, title: &str, body: &Markup, data: &impl
 }
 
 /// JSON inside of a script element, which it cannot end: `<` occurs only in strings, and is escaped there.
-struct InScript<W>(W);
-
-impl<W: Write> Write for InScript<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut rest = bytes;
-        while let Some(at) = rest.iter().position(|&byte| byte == b'<') {
-            self.0.write_all(&rest[..at])?;
-            self.0.write_all(b"\\u003c")?;
-            rest = &rest[at + 1..];
-        }
-        self.0.write_all(rest)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
+fn in_script(out: &mut dyn Write) -> impl Write {
+    Through::new(out, |out: &mut &mut dyn Write, bytes: &[u8]| {
+        let mut pieces = bytes.split(|&byte| byte == b'<');
+        out.write_all(pieces.next().unwrap_or_default())?;
+        pieces.try_for_each(|piece| out.write_all(b"\\u003c").and_then(|()| out.write_all(piece)))
+    })
 }
 
 #[cfg(test)]

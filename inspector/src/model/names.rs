@@ -1,7 +1,7 @@
 //! Names of call sites, looked up by another thread: a page never waits for one. Call sites without a name yet are
 //! summed with the unnamed ones.
 
-use crate::model::Ledger;
+use super::Ledger;
 use crate::source::find::FoundProcess;
 use crate::source::open::{self, Owner};
 use crate::source::process::{Process, Users};
@@ -18,20 +18,20 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 /// Identity of a process, unique even if its pid is reused.
-pub(super) type Id = (u32, u64);
+pub(crate) type Id = (u32, u64);
 
 /// Returns the identity of the process of a ledger, whose number here is `pid`.
-pub(super) fn id(pid: u32, ledger: &Snapshot) -> Id {
+pub(crate) fn id(pid: u32, ledger: &Snapshot) -> Id {
     (pid, ledger.header.start_ticks ^ ledger.header.created_ns)
 }
 
 /// Addresses of a process to look up.
-struct Job {
-    id: Id,
-    path: PathBuf,
-    users: Users,
-    process: Option<Process>,
-    addresses: Vec<u64>,
+pub(crate) struct Job {
+    pub id: Id,
+    pub path: PathBuf,
+    pub owner: Owner,
+    pub process: Option<Process>,
+    pub addresses: Vec<u64>,
 }
 
 /// Results of the thread.
@@ -56,14 +56,14 @@ struct OfProcess {
 
 impl Names {
     /// Begins a page: takes the results since the last one.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         let Some((_, from)) = &self.thread else { return };
         let found: Vec<Found> = from.try_iter().collect();
         found.into_iter().for_each(|(id, named)| self.keep_found(id, named));
     }
 
     /// Gives a ledger the known names; the ledger looks none up itself.
-    pub(super) fn give(&mut self, id: Id, ledger: &mut Ledger) {
+    pub(crate) fn give(&mut self, id: Id, ledger: &mut Ledger) {
         let of: &mut OfProcess = self.known.entry(id).or_default();
         ledger.symbols.put_off();
         ledger.symbols.begin_with(std::mem::take(&mut of.known));
@@ -71,7 +71,7 @@ impl Names {
     }
 
     /// Takes the known names back. `on_page`: the process is on the page being made.
-    pub(super) fn take(&mut self, id: Id, ledger: Ledger, on_page: bool) {
+    pub(crate) fn take(&mut self, id: Id, ledger: Ledger, on_page: bool) {
         if let Some(of) = self.known.get_mut(&id) {
             of.known = ledger.symbols.into_known();
             of.on_page |= on_page;
@@ -79,23 +79,26 @@ impl Names {
     }
 
     /// Requests the wanted names that were not requested before.
-    pub(super) fn ask(&mut self, id: Id, world: &World, found: &FoundProcess, ledger: &Ledger) {
+    pub(crate) fn ask(&mut self, id: Id, world: &World, found: &FoundProcess, ledger: &Ledger) {
         let Some(of) = self.known.get_mut(&id) else { return };
         let wanted = ledger.symbols.wanted().into_iter();
         let addresses: Vec<u64> = wanted.filter(|&address| of.asked.insert(address)).collect();
         if addresses.is_empty() {
             return;
         }
-        let (to, _) = self.thread.get_or_insert_with(|| start(world));
+        let (to, _) = self.thread.get_or_insert_with(|| {
+            let (say, from) = mpsc::channel();
+            (start(world, move |found| say.send(found).is_ok()), from)
+        });
         let users = found.process.as_ref().map_or(Users::one(world.uid), Process::users);
-        let owner = found.at.as_ref().map_or(users, |at| Users::one(at.seen.owner));
-        let job = Job { id, path: ledger.path.clone(), users: owner, process: found.process.clone(), addresses };
+        let owner = Owner::Only(found.at.as_ref().map_or(users, |at| Users::one(at.seen.owner)));
+        let job = Job { id, path: ledger.path.clone(), owner, process: found.process.clone(), addresses };
         // Without the thread, addresses stay unnamed.
         let _ = to.send(job);
     }
 
     /// Waits for all names that a ledger wants, up to a time limit. False if some are still unknown.
-    pub(super) fn wait(
+    pub(crate) fn wait(
         &mut self,
         world: &World,
         id: Id,
@@ -123,21 +126,22 @@ impl Names {
     }
 
     /// Forgets a process.
-    pub(super) fn forget(&mut self, id: Id) {
+    pub(crate) fn forget(&mut self, id: Id) {
         self.known.remove(&id);
     }
 
     /// Ends a page: forgets processes that were not on it.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end_page(&mut self) {
         self.known.retain(|_, of| std::mem::take(&mut of.on_page));
     }
 }
 
-fn start(world: &World) -> (Sender<Job>, Receiver<Found>) {
-    let ((to, jobs), (say, from)) = (mpsc::channel(), mpsc::channel());
-    let world = world.clone();
+/// Starts the thread. `say` is given what it found, and returns false if nobody wants more.
+pub(crate) fn start(world: &World, say: impl Fn(Found) -> bool + Send + 'static) -> Sender<Job> {
+    let ((to, jobs), world) = (mpsc::channel(), world.clone());
+    // Without the thread, addresses stay unnamed.
     let _ = std::thread::Builder::new().name("gpumem-names".into()).spawn(move || name_all(&world, &jobs, &say));
-    (to, from)
+    to
 }
 
 /// Most processes for which the files that crashed a reader are remembered.
@@ -145,13 +149,13 @@ const MOST_REMEMBERED: usize = 400;
 /// Addresses that are named between two reports of the thread.
 const NAMED_AT_ONCE: usize = 16;
 
-fn name_all(world: &World, jobs: &Receiver<Job>, say: &Sender<Found>) {
+fn name_all(world: &World, jobs: &Receiver<Job>, say: &dyn Fn(Found) -> bool) {
     let mut remembered: HashMap<Id, Known> = HashMap::new();
     let answers = Rc::default();
-    while let Ok(Job { id, path, users, process, addresses }) = jobs.recv() {
+    while let Ok(Job { id, path, owner, process, addresses }) = jobs.recv() {
         use TableKind::{Codes, Modules, Strings, Symbols as Carried};
         let wanted = |kind| matches!(kind, Strings | Modules | Codes | Carried);
-        let Ok(snapshot) = open::snapshot(&path, Owner::Only(users), wanted) else { continue };
+        let Ok(snapshot) = open::snapshot(&path, owner, wanted) else { continue };
         let place = process.map_or(Place::here(), |process| Place::of(world, &process));
         let mut symbols = Symbols::new(&snapshot, place);
         symbols.in_background();
@@ -159,7 +163,7 @@ fn name_all(world: &World, jobs: &Receiver<Job>, say: &Sender<Found>) {
         symbols.begin_with(remembered.remove(&id).unwrap_or_default());
         for addresses in addresses.chunks(NAMED_AT_ONCE) {
             let named = addresses.iter().map(|&address| symbols.name_for_another(address)).collect();
-            if say.send((id, named)).is_err() {
+            if !say((id, named)) {
                 return;
             }
         }
