@@ -110,7 +110,7 @@ impl Args {
             let used = used(&books, &members);
             let begin = Instant::now();
             let families = if self.alone { Vec::new() } else { pids.clone() };
-            let order = Order::new(Action::Park, notes(&members), self.lock_time, families);
+            let order = Order { action: Action::Park, members: notes(&members), lock: self.lock_time, families };
             let processes = members.iter().map(|member| member.process.clone()).collect();
             let progress = Progress::begin(world, processes, report.bytes);
             let end = worker::run(world, &order, &mut |said| report.hear(said))?;

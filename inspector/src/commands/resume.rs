@@ -66,7 +66,7 @@ impl Args {
         let bytes = members.iter().map(Parked::bytes).sum();
         let mut report = Report { processes: members.iter().map(row).collect(), bytes, seconds: 0.0 };
         let begin = Instant::now();
-        let order = Order::new(Action::Resume, members, Duration::ZERO, Vec::new());
+        let order = Order { action: Action::Resume, members, lock: Duration::ZERO, families: Vec::new() };
         let end = worker::run(world, &order, &mut |said| report.hear(said))?;
         report.seconds = begin.elapsed().as_secs_f64();
         ended(end, "resumed")?;

@@ -3,7 +3,7 @@
 use crate::source::nvml::Card;
 use crate::source::process::Process;
 use crate::source::world::World;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Device memory that must be free beside what a process had when it was parked. A restore that finds no room is final,
 /// and contexts of programs that start meanwhile take half a GiB each.
@@ -49,14 +49,13 @@ fn of_cgroups(dir: &Path, root: &Path) -> Vec<HostRoom> {
             _ => continue,
         };
         let number = |at: &Path, name: &str| std::fs::read_to_string(at.join(name)).ok()?.trim().parse::<u64>().ok();
-        let mut at: Option<PathBuf> = Some(root.join(path.trim_start_matches('/')));
-        while let Some(group) = at.filter(|group| group.starts_with(&root)) {
-            if let (Some(most), Some(now)) = (number(&group, most), number(&group, now)) {
-                let name = group.strip_prefix(&root).unwrap_or(&group).display().to_string();
+        let own = root.join(path.trim_start_matches('/'));
+        for group in own.ancestors().take_while(|group| group.starts_with(&root)) {
+            if let (Some(most), Some(now)) = (number(group, most), number(group, now)) {
+                let name = group.strip_prefix(&root).unwrap_or(group).display().to_string();
                 let of = format!("control group /{name}");
                 rooms.push(HostRoom { bytes: most.saturating_sub(now), of });
             }
-            at = group.parent().map(Path::to_owned);
         }
     }
     rooms

@@ -34,18 +34,12 @@ pub(crate) enum Action {
 /// An action, and the processes of one job, in order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    action: Action,
-    members: Vec<Parked>,
-    lock_ms: u64,
+    pub action: Action,
+    pub members: Vec<Parked>,
+    /// How long the work of a process may take to end before it is locked.
+    pub lock: Duration,
     /// Processes whose descendants belong to the job.
-    families: Vec<u32>,
-}
-
-impl Order {
-    /// Creates an order. `lock`: how long the work of a process may take to end before it is locked.
-    pub(crate) fn new(action: Action, members: Vec<Parked>, lock: Duration, families: Vec<u32>) -> Self {
-        Self { action, members, lock_ms: u64::try_from(lock.as_millis()).unwrap_or(u64::MAX), families }
-    }
+    pub families: Vec<u32>,
 }
 
 /// A line of the worker's.
@@ -243,8 +237,7 @@ impl Job<'_> {
         // Noted before the first call: whatever happens to this process, the next one knows which cards they need.
         let noted = order.members.iter().try_for_each(|member| registry::note(world, member));
         let parked = noted.map_err(|failure| Said::Failed { why: failure.to_string() }).and_then(|()| {
-            let limit = Duration::from_millis(order.lock_ms);
-            sequence::park(driver, pids, limit, tell).map_err(Said::Stopped)?;
+            sequence::park(driver, pids, order.lock, tell).map_err(Said::Stopped)?;
             let Some(why) = self.newcomer() else { return Ok(()) };
             sequence::resume(driver, pids, tell).map_err(Said::Stopped)?;
             Err(Said::Newcomer { why })

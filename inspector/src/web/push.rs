@@ -39,8 +39,8 @@ pub(crate) struct Outcomes {
     pub waiting_bytes: Cell<usize>,
 }
 
-fn count(cell: &Cell<u64>) {
-    cell.set(cell.get() + 1);
+fn count(cell: &Cell<u64>, number: impl Into<u64>) {
+    cell.set(cell.get() + number.into());
 }
 
 /// Makers of the bodies.
@@ -108,7 +108,7 @@ impl Outbox {
         while bytes > MOST_WAITING {
             let Some((_, dropped)) = waiting.pop_front() else { break };
             bytes -= dropped.len();
-            count(&self.outcomes.dropped);
+            count(&self.outcomes.dropped, 1_u64);
         }
         self.outcomes.waiting_bytes.set(bytes);
         self.added.notify_one();
@@ -162,16 +162,16 @@ impl Sender<'_> {
             match tried {
                 Tried::Failed(why, wish) => {
                     connection = None;
-                    count(&outcomes.failed_tries);
+                    count(&outcomes.failed_tries, 1_u64);
                     self.say(&why);
                     sleep(wish.unwrap_or_default().clamp(jittered(pause), MOST_PAUSE)).await;
                     pause = (pause * 2).min(PAUSE.1);
                     continue;
                 }
-                Tried::Accepted => count_if(self.outbox.remove(number), &outcomes.accepted),
+                Tried::Accepted => count(&outcomes.accepted, self.outbox.remove(number)),
                 Tried::Refused(why) => {
                     self.say(&why);
-                    count_if(self.outbox.remove(number), &outcomes.refused);
+                    count(&outcomes.refused, self.outbox.remove(number));
                 }
             }
             pause = PAUSE.0;
@@ -217,12 +217,6 @@ impl Sender<'_> {
             self.said.set(Some(Instant::now()));
             tracing::warn!("{} does not take profiles: {why}", self.to);
         }
-    }
-}
-
-fn count_if(is: bool, cell: &Cell<u64>) {
-    if is {
-        count(cell);
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Users {
     nobody: String,
     /// The password that was right for each user, by a cheap hash that is meaningless elsewhere.
     right: RefCell<HashMap<String, hmac::Tag>>,
-    key: Option<hmac::Key>,
+    key: hmac::Key,
     /// One password is compared at a time.
     turn: Mutex<()>,
 }
@@ -41,12 +41,7 @@ impl Users {
             }
             most = most.max(parts.get_cost());
         }
-        let key = match hashes.is_empty() {
-            true => None,
-            false => Some(
-                hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| "there is no randomness")?,
-            ),
-        };
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| "there is no randomness")?;
         // The hash of no known password.
         let nobody = format!("$2b${most:02}$.....................................................");
         Ok(Self { hashes, nobody, right: RefCell::default(), key, turn: Mutex::default() })
@@ -61,10 +56,9 @@ impl Users {
     /// thread, one client after another.
     pub(super) async fn are_right(&self, header: Option<&[u8]>) -> bool {
         let Some((user, password)) = header.and_then(parsed) else { return false };
-        let Some(key) = &self.key else { return false };
         let words = [user.as_bytes(), b":", password.as_bytes()].concat();
         let known = self.right.borrow().get(&user).copied();
-        if known.is_some_and(|tag| hmac::verify(key, &words, tag.as_ref()).is_ok()) {
+        if known.is_some_and(|tag| hmac::verify(&self.key, &words, tag.as_ref()).is_ok()) {
             return true;
         }
         let (is_user, hash) = match self.hashes.get(&user) {
@@ -75,7 +69,7 @@ impl Users {
         let _turn = self.turn.lock().await;
         let right = tokio::task::spawn_blocking(compare).await.unwrap_or(false) && is_user;
         if right {
-            self.right.borrow_mut().insert(user, hmac::sign(key, &words));
+            self.right.borrow_mut().insert(user, hmac::sign(&self.key, &words));
         }
         right
     }

@@ -3,7 +3,6 @@
 //! process of its own.
 
 use super::Advice;
-use super::Failed;
 use super::Section;
 use super::Setup;
 use super::SuitePart;
@@ -162,9 +161,8 @@ pub(super) fn differential(
     for (file, what) in failures {
         part.fail(&file, in_short(what));
     }
-    for why in &answer.fleeting {
-        part.failed += 1;
-        part.failures.push(Failed { name: "once".into(), why: why.clone() });
+    for why in answer.fleeting {
+        part.fail("once", why);
     }
     part.skipped = answer.ill.len() as u64;
     part.skips = answer.ill.into_iter().take(3).collect();

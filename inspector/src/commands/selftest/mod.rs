@@ -362,10 +362,8 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
 
 fn print_part(out: &mut dyn Write, part: &SuitePart) -> std::io::Result<()> {
     let style = if part.held() { GOOD } else { BAD };
-    let mut counts = format!("{} ok, {} failed", part.ok, part.failed);
-    if part.skipped > 0 {
-        counts.push_str(&format!(", {} skipped", part.skipped));
-    }
+    let skipped = text::if_any(part.skipped, |n| format!(", {n} skipped"));
+    let counts = format!("{} ok, {} failed{skipped}", part.ok, part.failed);
     writeln!(out, "  {:<13} {:<11}  {}", part.part, part.run, paint(style, counts))?;
     for failed in part.failures.iter().take(SHOWN) {
         writeln!(out, "    {} {}", paint(BAD, text::clean(&failed.name)), text::clean(&failed.why))?;

@@ -296,7 +296,8 @@ impl Service<'_> {
         };
         let Some(member) = self.members.get(&pid) else { return };
         let bytes = member.bytes();
-        let order = Order::new(action, vec![member.note(registry::now(), vec![pid])], self.options.lock, Vec::new());
+        let members = vec![member.note(registry::now(), vec![pid])];
+        let order = Order { action, members, lock: self.options.lock, families: Vec::new() };
         (self.say)(format!("{text}: {}", units::bytes(bytes)));
         self.going = Some(Going { pid, action, for_whom, bytes, begun: Instant::now(), text });
         if self.orders.send(order).is_err() {
