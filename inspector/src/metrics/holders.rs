@@ -38,24 +38,14 @@ fn of(page: &mut Page, ledger: &Ledger, by: By, (label, metric): (&str, &Metric)
             GroupKey::Tag(tag) => shown(tag).into_owned(),
             _ => continue,
         };
-        let known = named.iter().position(|(known, _)| *known == name);
-        let at = known.or_else(|| {
-            let there = named.iter().filter(|(name, _)| name != OTHER).count();
-            (there < top && name != OTHER).then(|| {
-                named.push((name, 0));
-                named.len() - 1
-            })
-        });
-        let at = at.unwrap_or_else(|| other(&mut named));
+        let is_known = named.iter().any(|(known, _)| *known == name);
+        let there = named.iter().filter(|(name, _)| name != OTHER).count();
+        let name = if is_known || there < top { name } else { OTHER.to_owned() };
+        let at = named.iter().position(|(known, _)| *known == name).unwrap_or(named.len());
+        if at == named.len() {
+            named.push((name, 0));
+        }
         named[at].1 = named[at].1.saturating_add(group.bytes);
     }
     named.iter().for_each(|(name, bytes)| page.add(metric, &[(label, name)], *bytes as f64));
-}
-
-/// Returns the index of the entry that sums the unnamed holders.
-fn other(named: &mut Vec<(String, u64)>) -> usize {
-    named.iter().position(|(name, _)| name == OTHER).unwrap_or_else(|| {
-        named.push((OTHER.to_owned(), 0));
-        named.len() - 1
-    })
 }

@@ -2,6 +2,7 @@
 
 use super::words::cut;
 use crate::text::{clean, file_name};
+use std::borrow::Cow;
 use std::rc::Rc;
 
 /// One function at an address. An address has several if functions were inlined.
@@ -43,10 +44,7 @@ impl Frame {
 
     /// For viewers that show file and line separately: the function, else the module and the offset in it.
     pub(crate) fn name(&self) -> String {
-        match &self.function {
-            Some(function) => clean(function).into_owned(),
-            None => clean(&self.text()).into_owned(),
-        }
+        clean(&self.function.as_deref().map_or_else(|| self.text().into(), Cow::Borrowed)).into_owned()
     }
 
     fn words(&self, function: Option<&str>) -> String {

@@ -81,7 +81,7 @@ impl<'a> Subject<'a> {
         let bits =
             [(RUNNING, status.running()), (ENDED, !status.running()), (ANSWERS, answers), (MAPPED, mapped.is_some())];
         let sharing = |ledger: &Ledger| match status.running() && shared::is_shared(ledger) {
-            true => shared::of(world, ledger, reading.others(), |found| reading.read(world, found)),
+            true => shared::of(world, ledger, reading.others, |found| reading.read(world, found)),
             false => Shared::default(),
         };
         Self {
@@ -136,11 +136,6 @@ impl<'a> Reading<'a> {
 
     pub(super) fn is_named(&self) -> bool {
         self.of_all.is_none()
-    }
-
-    /// Returns all processes found, including those that share memory with the subject.
-    pub(super) fn others(&self) -> &'a [FoundProcess] {
-        self.others
     }
 
     /// Reads the ledger of a process that was found.

@@ -267,11 +267,7 @@ fn findings(summary: &Summary, part: &str) -> Markup {
 
 /// Returns a class of the style sheet. A recording may hold any word.
 fn severity(word: &str) -> &'static str {
-    match word {
-        "error" => "error",
-        "warning" => "warning",
-        _ => "info",
-    }
+    ["error", "warning"].into_iter().find(|known| *known == word).unwrap_or("info")
 }
 
 fn over_time(has_chart: bool, moments: &[Moment], timeline: &str, part: &str) -> Markup {

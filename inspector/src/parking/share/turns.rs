@@ -64,6 +64,12 @@ pub(crate) struct Waiting {
     pub served: bool,
 }
 
+impl Waiting {
+    fn refuse(&self, why: String) -> Move {
+        Move::Refuse { number: self.number, why }
+    }
+}
+
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
@@ -110,10 +116,7 @@ impl Table<'_> {
     /// Returns the next move; `None` if all have to wait.
     pub(crate) fn next(&self) -> Option<Move> {
         self.waiting.iter().find_map(|waiting| match (self.players.get(&waiting.pid), &waiting.wish) {
-            (None, _) => {
-                let why = "the service does not know this process".into();
-                Some(Move::Refuse { number: waiting.number, why })
-            }
+            (None, _) => Some(waiting.refuse("the service does not know this process".into())),
             (Some(player), Wish::Short { uuid, bytes }) => self.of_short(waiting, player, uuid, *bytes),
             (Some(player), Wish::Wake) => self.of_wake(waiting, player),
         })
@@ -137,10 +140,10 @@ impl Table<'_> {
         let card = [uuid];
         let mut others = self.others(waiting.pid, &card).peekable();
         if others.peek().is_none() {
-            return Some(Move::Refuse { number, why: format!("no other member has memory on {uuid}") });
+            return Some(waiting.refuse(format!("no other member has memory on {uuid}")));
         }
         if others.all(|(_, player)| player.never.is_some()) {
-            return Some(Move::Refuse { number, why: format!("no member on {uuid} can be parked") });
+            return Some(waiting.refuse(format!("no member on {uuid} can be parked")));
         }
         // Of two that wait for each other the younger is told to go on without.
         let older = self.waiting.iter().any(|other| {
@@ -148,10 +151,7 @@ impl Table<'_> {
                 && other.pid != waiting.pid
                 && matches!(&other.wish, Wish::Short { uuid: of, .. } if of == uuid)
         });
-        older.then(|| Move::Refuse {
-            number,
-            why: "another member waits for memory of this card, and waited before".into(),
-        })
+        older.then(|| waiting.refuse("another member waits for memory of this card, and waited before".into()))
     }
 
     fn of_wake(&self, waiting: &Waiting, player: &Player) -> Option<Move> {
@@ -160,8 +160,8 @@ impl Table<'_> {
             Stands::Runs => return Some(Move::Grant { number }),
             Stands::Locked => return Some(Move::Resume { pid: waiting.pid }),
             Stands::Lost => {
-                let why = "the driver gave it up when it was moved: it can only be killed".to_owned();
-                return Some(Move::Refuse { number, why });
+                let why = "the driver gave it up when it was moved: it can only be killed";
+                return Some(waiting.refuse(why.into()));
             }
             Stands::Unclear => return None,
             Stands::Parked => {}
