@@ -75,10 +75,7 @@ impl Args {
             }
         }
         context.print(&report, print)?;
-        match failed.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::error(failed.join("\n"))),
-        }
+        if failed.is_empty() { Ok(()) } else { Err(Failure::error(failed.join("\n"))) }
     }
 }
 

@@ -93,10 +93,7 @@ impl Context {
     /// Returns the memory that a process shares with others.
     pub(crate) fn shared(&self, ledger: &Ledger, target: &Target) -> Shared {
         // The ledgers of the others may lie anywhere.
-        let others = match shared::is_shared(ledger) {
-            true => find::survey(&self.world.wide()).found,
-            false => Vec::new(),
-        };
+        let others = if shared::is_shared(ledger) { find::survey(&self.world.wide()).found } else { Vec::new() };
         shared::of(&self.world, ledger, &others, |found| self.read(found, target))
     }
 
@@ -198,10 +195,7 @@ impl Context {
         text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
     ) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        let made = match self.global.json {
-            true => json::print(&mut out, self.name, report),
-            false => text(&mut out, report),
-        };
+        let made = if self.global.json { json::print(&mut out, self.name, report) } else { text(&mut out, report) };
         made.map_err(|error| Failure::io("cannot make the answer", &error))?;
         Ok(out)
     }

@@ -249,10 +249,7 @@ impl Ledger {
 
     /// Returns the word that names the process on a command line: the pid, or the path if it does not run.
     pub(crate) fn whose(&self) -> String {
-        match self.status.running() {
-            true => self.pid().to_string(),
-            false => crate::text::os_word(self.path.as_os_str()),
-        }
+        if self.status.running() { self.pid().to_string() } else { crate::text::os_word(self.path.as_os_str()) }
     }
 
     /// Returns a message if the file is cut short.

@@ -142,10 +142,7 @@ fn without_record(ledger: &Ledger) -> u64 {
 /// Returns the device allocations that a search passed over, without those freed meanwhile.
 fn never_read(search: &References) -> u64 {
     let read = search.number("device_allocs").saturating_add(search.number("device_gone"));
-    match search.facts.contains_key("device_incomplete") {
-        true => 0,
-        false => search.number("device_wanted").saturating_sub(read),
-    }
+    if search.facts.contains_key("device_incomplete") { 0 } else { search.number("device_wanted").saturating_sub(read) }
 }
 
 /// Combines two searches. Allocations younger than `older_ns` are not judged. `sites` names call sites, and `grows`

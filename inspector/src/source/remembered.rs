@@ -36,10 +36,7 @@ impl Remembered {
     pub(super) fn all(&mut self, world: &World, budget: &Budget) -> Vec<Process> {
         let (mut processes, mut left_out) = (Vec::new(), 0);
         for pid in process::pids(world) {
-            match budget.is_over() {
-                true => left_out += 1,
-                false => processes.extend(self.process(world, pid)),
-            }
+            if budget.is_over() { left_out += 1 } else { processes.extend(self.process(world, pid)) }
         }
         budget.pay((processes.len() * size_of::<Process>()) as u64);
         budget.leave_out(Part::Process, left_out);

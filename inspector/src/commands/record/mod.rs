@@ -83,10 +83,7 @@ impl Args {
         if self.output.as_deref() == Some(Path::new("-")) {
             return Err(Failure::usage("a recording cannot be written to stdout").fix("name a file with -o"));
         }
-        match self.command.is_empty() {
-            true => self.attach(context),
-            false => record(self, context),
-        }
+        if self.command.is_empty() { self.attach(context) } else { record(self, context) }
     }
 
     fn attach(&self, context: &Context) -> Result<()> {
