@@ -2,11 +2,8 @@
 //! both itself. They are separate programs, installed beside gpumem. Also the driver's version and devices, queried in a
 //! process of its own.
 
-use super::Advice;
-use super::Section;
-use super::Setup;
-use super::SuitePart;
 use super::suite::{Check, Outcome, Suite, SuiteReport, Under, command, ledger, watch};
+use super::{Advice, Section, Setup, SuitePart};
 use crate::failure::{Failure, plain};
 use crate::source::library::functions;
 use gpumem_wire::kinds::Mode;
