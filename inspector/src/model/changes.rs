@@ -1,10 +1,8 @@
 //! Compares two snapshots: growth by call site.
 
-use super::Ledger;
 use super::allocs::{self, By, Filter};
-use super::graphs;
 use super::ledger::frames;
-use super::sites;
+use super::{Ledger, graphs, sites};
 use crate::symbols::{Frame, Room};
 use crate::text::file_name;
 use gpumem_wire::layout::StackRef;

@@ -1,11 +1,10 @@
 //! The sums of a process: live memory, devices, pool, graph cache. Views and metrics share them.
 
-use super::Ledger;
 use super::cache::{self, Cache};
 use super::devices::{self, Device};
-use super::graphs;
 use super::pool::{self, Pool};
 use super::totals::{self, KindTotal, Live};
+use super::{Ledger, graphs};
 use crate::source::nvml::Books;
 use serde::Serialize;
 

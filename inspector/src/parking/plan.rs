@@ -2,8 +2,7 @@
 
 use super::driver::{Checkpoints, State};
 use super::registry::{self, OnCard, Parked};
-use crate::model::Ledger;
-use crate::model::devices;
+use crate::model::{Ledger, devices};
 use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::nvml::{Books, Count};
 use crate::source::process::Process;

@@ -2,8 +2,7 @@
 
 use super::lines::{line, nonzero};
 use crate::model::cache::{Cache, Thrash};
-use crate::text::units;
-use crate::text::{clean, count, if_any};
+use crate::text::{clean, count, if_any, units};
 use crate::view::table::{HEAD, WARN, paint};
 use std::io::Write;
 

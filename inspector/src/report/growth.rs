@@ -1,12 +1,11 @@
 //! Growth in words: the evidence against a suspect, and the command or variable that helps.
 
 use super::cure::{self, Cure};
-use crate::model::Ledger;
 use crate::model::balance::Balance;
 use crate::model::history::Samples;
-use crate::model::left;
 use crate::model::suspects::{Suspect, Suspects};
 use crate::model::verdict::{ENOUGH, Verdict};
+use crate::model::{Ledger, left};
 use crate::text::{self, clean, file_name, units};
 use gpumem_wire::kinds::{GrowthKind, Vendor};
 use gpumem_wire::layout::Door;

@@ -2,8 +2,7 @@
 
 use super::lines::{self, line, nonzero};
 use crate::model::pool::{Guard, OfContext, Pool, StrandedSite};
-use crate::text::units;
-use crate::text::{clean, count, if_any};
+use crate::text::{clean, count, if_any, units};
 use crate::view::table::{HEAD, Table, WARN, paint};
 use std::io::Write;
 

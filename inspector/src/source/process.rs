@@ -1,10 +1,9 @@
 //! One process as /proc shows it.
 
-use super::budget;
-use super::maps;
 use super::seen::{LastLink, Seen};
 use super::status::{self, Stat, Status};
 use super::world::{World, directories};
+use super::{budget, maps};
 use gpumem_wire::place;
 use gpumem_wire::tools::is_tool;
 use std::collections::BTreeMap;

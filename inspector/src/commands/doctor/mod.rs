@@ -174,12 +174,7 @@ fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<
 }
 
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    print_findings(out, &report.findings)?;
-    writeln!(out, "{} in order", text::count(report.checks_ok as u64, "check"))
-}
-
-fn print_findings(out: &mut dyn Write, findings: &[Finding]) -> std::io::Result<()> {
-    for finding in findings {
+    for finding in &report.findings {
         let word = finding.severity.name();
         let style = match finding.severity {
             Severity::Ok => GOOD,
@@ -204,5 +199,5 @@ fn print_findings(out: &mut dyn Write, findings: &[Finding]) -> std::io::Result<
             writeln!(out, "{:23}{} {}", "", paint(DIM, word), text::clean(&finding.fix))?;
         }
     }
-    Ok(())
+    writeln!(out, "{} in order", text::count(report.checks_ok as u64, "check"))
 }

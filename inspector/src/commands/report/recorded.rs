@@ -1,10 +1,7 @@
 //! A recording as a report: the course is the recording's own, the state at the end is the last summary. Of the processes
 //! of one command: a row for each, their sum on each card, and the reports of the largest.
 
-use super::LargeOne;
-use super::MOMENTS;
-use super::Report;
-use super::ReportSource;
+use super::{LargeOne, MOMENTS, Report, ReportSource};
 use crate::failure::{Failure, Result};
 use crate::model::cards::{self, CardCourse};
 use crate::model::chart::Chart;

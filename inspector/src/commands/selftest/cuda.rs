@@ -2,11 +2,8 @@
 //! both itself. They are separate programs, installed beside gpumem. Also the driver's version and devices, queried in a
 //! process of its own.
 
-use super::Advice;
-use super::Section;
-use super::Setup;
-use super::SuitePart;
 use super::suite::{Check, Outcome, Suite, SuiteReport, Under, command, ledger, watch};
+use super::{Advice, Section, Setup, SuitePart};
 use crate::failure::{Failure, plain};
 use crate::source::library::functions;
 use gpumem_wire::kinds::Mode;
@@ -148,18 +145,15 @@ pub(super) fn differential(
     let mut answer: Option<DifferAnswer> = None;
     let time = Duration::from_secs(setup.seconds) + AFTERWARDS;
     let ended = watch(hunt, Some(time), |line| answer = serde_json::from_str(&line).ok().or(answer.take()));
+    let broken = |why| (SuitePart::broken(name, run, why), Vec::new());
     let answer = match (ended, answer) {
-        (Err(why), _) => return (SuitePart::broken(name, run, why), Vec::new()),
-        (Ok(ended), None) => {
-            let why = format!("{}: {}", ended.words(), ended.last_words());
-            return (SuitePart::broken(name, run, why), Vec::new());
-        }
+        (Err(why), _) => return broken(why),
+        (Ok(ended), None) => return broken(format!("{}: {}", ended.words(), ended.last_words())),
         (Ok(_), Some(answer)) => answer,
     };
     let mut part = SuitePart::new(name, run);
-    let failures = answer.differ.iter().map(|found| (found.file.display().to_string(), &found.what));
-    for (file, what) in failures {
-        part.fail(&file, in_short(what));
+    for found in &answer.differ {
+        part.fail(&found.file.display().to_string(), in_short(&found.what));
     }
     for why in answer.fleeting {
         part.fail("once", why);

@@ -8,7 +8,7 @@ use gpumem_wire::kinds::{Interception, Mode};
 use gpumem_wire::read::Snapshot;
 use serde::Deserialize;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -101,24 +101,25 @@ pub(super) fn watch(
         .spawn()
         .map_err(|error| format!("cannot start {shown}: {}", plain(&error)))?;
     let (send, lines) = channel();
-    let (out, mut err) = (child.stdout.take(), child.stderr.take());
+    let (out, err) = (child.stdout.take(), child.stderr.take());
     let forward = deadline.is_some();
     std::thread::spawn(move || {
         let lines = out.into_iter().flat_map(|out| BufReader::new(out).lines());
         lines.map_while(Result::ok).take_while(|line| send.send(line.clone()).is_ok()).for_each(drop);
     });
     let said = std::thread::spawn(move || {
-        let (mut text, mut bytes) = (Vec::new(), [0; 4096]);
-        while let Some(read) = err.as_mut().and_then(|err| err.read(&mut bytes).ok()).filter(|&read| read > 0) {
+        let mut text = String::new();
+        for line in err.into_iter().flat_map(|err| BufReader::new(err).split(b'\n')).map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
             if forward {
-                let _ = std::io::stderr().write_all(&bytes[..read]);
+                eprintln!("{line}");
             }
             // The end matters most, and the beginning names the device.
             if text.len() < 1 << 20 {
-                text.extend_from_slice(&bytes[..read]);
+                text.extend([&*line, "\n"]);
             }
         }
-        String::from_utf8_lossy(&text).into_owned()
+        text
     });
     let begin = Instant::now();
     let ended = loop {

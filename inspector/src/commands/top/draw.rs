@@ -1,6 +1,6 @@
 //! Draws a state and a look into the cells of a screen. Nothing here waits or changes anything.
 
-use super::keys::{KEYS, reading};
+use super::keys::{self, reading};
 use super::look::{Look, Tab};
 use super::state::{Prompt, State};
 use crate::args::name_of;
@@ -175,10 +175,8 @@ fn text_lines(buffer: &mut Buffer, area: Rect, lines: &[String], from: usize) ->
 
 /// Returns the whole help: the keys, and how to read the tab.
 fn help(tab: Tab, of_one: bool) -> Vec<String> {
-    let width = KEYS.iter().map(|(keys, _)| text::width(keys)).max().unwrap_or(0);
-    let key = |(keys, says): &(&str, &str)| format!("  {keys}{}  {says}", " ".repeat(width - text::width(keys)));
     let mut lines = vec![paint(HEAD, "Keys")];
-    lines.extend(KEYS.iter().map(key));
+    lines.extend(keys::lines());
     lines.push(String::new());
     lines.extend(reading(tab, of_one).iter().map(|said| (*said).to_owned()));
     lines

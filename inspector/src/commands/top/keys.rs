@@ -126,16 +126,15 @@ pub(super) fn meaning(event: &KeyEvent) -> Option<Does> {
     })
 }
 
+/// Returns the table as lines of text.
+pub(super) fn lines() -> impl Iterator<Item = String> {
+    let width = KEYS.iter().map(|(keys, _)| crate::text::width(keys)).max().unwrap_or(0);
+    KEYS.iter().map(move |(keys, says)| format!("  {keys}{}  {says}", " ".repeat(width - crate::text::width(keys))))
+}
+
 /// Returns the table as text, for the help of the command.
 pub(super) fn help() -> String {
-    let width = KEYS.iter().map(|(keys, _)| crate::text::width(keys)).max().unwrap_or(0);
-    let mut help = String::from("Keys, on a terminal:\n");
-    for (keys, says) in KEYS {
-        let gap = " ".repeat(width - crate::text::width(keys));
-        help.push_str(&format!("  {keys}{gap}  {says}\n"));
-    }
-    help.pop();
-    help
+    format!("Keys, on a terminal:\n{}", lines().collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]

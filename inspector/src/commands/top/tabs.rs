@@ -16,9 +16,8 @@ use crate::report::{self, lines};
 use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::world::World;
 use crate::text::{count, units};
-use crate::view::painted;
-use crate::view::spark;
 use crate::view::table::{DIM, Table, WARN, paint};
+use crate::view::{painted, spark};
 use gpumem_wire::counters as c;
 use gpumem_wire::location::Tally;
 

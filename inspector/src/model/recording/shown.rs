@@ -2,10 +2,9 @@
 
 use super::Recording;
 use super::reader::{Large, Track};
-use crate::model::chart;
 use crate::model::course::{Course, Grid, Of, Row};
 use crate::model::flame::{self, Flame};
-use crate::model::sites;
+use crate::model::{chart, sites};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
