@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// growing.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pids or names. Not needed if the same gpumem park parked all processes that are parked now
+    /// Pids or names. Not needed if all parked processes were parked by one gpumem park command
     #[arg(value_name = "PID|NAME", add = candidates::offer([candidates::running]))]
     targets: Vec<String>,
 }

@@ -44,8 +44,8 @@ pub(super) enum Format {
     Prometheus,
     /// Everything in the ledger: every allocation, graph, exec, counter, sample (.json)
     Json,
-    /// A line for each live allocation; of a trace (GPUMEM_ALLOC_TRACE) for each allocation and free, in the columns of RMM's
-    /// log (.csv)
+    /// A line for each live allocation; of a trace (GPUMEM_ALLOC_TRACE) for each allocation and free, in the columns of
+    /// the log of RMM, the RAPIDS Memory Manager (.csv)
     Csv,
     /// A line of JSON for each live allocation (.jsonl)
     Jsonl,

@@ -53,7 +53,7 @@ pub(super) const KEYS: &[(&str, &str)] = &[
     ),
     ("/", "show only rows with a text"),
     ("Space, p", "pause, go on"),
-    ("b, B", "count growth from now on, in Overview and Allocations; end that"),
+    ("b, B", "b: count growth from now on (Overview, Allocations); B: undo b"),
     ("m", "set a mark in the process (asks for its name)"),
     ("t", "trim: give what the pool keeps back to the driver (asks first)"),
     ("+, -, R", "look less often, more often, at once"),
