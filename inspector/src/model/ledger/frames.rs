@@ -97,7 +97,7 @@ pub(in crate::model) fn steps(ledger: &Ledger, stack: StackRef) -> (Cow<'_, [u64
     let site = ledger.site(stack).and_then(|site| frames.iter().position(|&frame| frame == site));
     let steps = &frames[site.unwrap_or(0)..];
     let is_own = |&frame: &u64| whose(ledger, frame) == Whose::Own;
-    match steps.iter().position(is_own).filter(|_| !is_native) {
+    match if is_native { None } else { steps.iter().position(is_own) } {
         Some(own @ 1..) => (steps[..1].iter().chain(&steps[own..]).copied().collect(), 2),
         _ => (Cow::Borrowed(steps), 1),
     }
