@@ -105,8 +105,8 @@ pub(crate) trait Backend: Sync {
     }
     /// Returns the number of nodes of a graph, without those of child graphs.
     fn node_count(&self, graph: Graph) -> Option<usize>;
-    /// Fills `nodes`; returns the number of nodes.
-    fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize>;
+    /// Returns these nodes.
+    fn nodes(&self, graph: Graph) -> Option<Vec<GraphNode>>;
     /// Returns a node's kind by the vendor's number, and the graph inside it if it is a child graph.
     fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)>;
 }
@@ -153,10 +153,7 @@ pub(crate) fn count_nodes(backend: &dyn Backend, graph: Graph) -> [u32; 16] {
 }
 
 fn count_into(backend: &dyn Backend, graph: Graph, counts: &mut [u32; 16], depth: u32) {
-    let Some(len) = backend.node_count(graph) else { return };
-    let Ok(mut nodes) = buffer(len) else { return };
-    let Some(len) = backend.nodes(graph, &mut nodes) else { return };
-    for &node in nodes.iter().take(len) {
+    for node in backend.nodes(graph).unwrap_or_default() {
         let (kind, child) = backend.node_kind(node).unwrap_or((NodeKind::Other, None));
         counts[kind as usize] = counts[kind as usize].saturating_add(1);
         if let Some(child) = child.filter(|_| depth < MAX_DEPTH) {

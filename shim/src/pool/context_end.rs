@@ -71,11 +71,7 @@ impl Leaving<'_> {
             let addr = block.addr();
             context_pool.claim(block);
             if !block.has(SPILLED) {
-                let bytes = block.bytes();
-                context_pool.grew(bytes);
-                if let Some(shim) = gate::shim() {
-                    records::grouped::took(shim, context_pool.record(), bytes);
-                }
+                context_pool.grew(block.bytes());
             }
             match was {
                 BlockState::Live => {

@@ -8,7 +8,7 @@
 //!
 //! | part | contents |
 //! |---|---|
-//! | [`Quota`](quota::Quota) | `GPUMEM_LIMIT`, and with others `GPUMEM_LIMIT_GROUP` ([`shared_quota`]): the limit of all memory |
+//! | [`Quota`](quota::Quota) | `GPUMEM_LIMIT`, and with others `GPUMEM_LIMIT_GROUP`: the limit of all memory |
 //! | [`Releaser`](releaser::Releaser) | when and how blocks go back to the driver, and which |
 //! | [`IdleMemory`](idle_memory::IdleMemory) | where idle blocks are, and their bounds |
 //! | [`ThreadCaches`](thread_caches::ThreadCaches), [`ContextPools`](context_pools::ContextPools) | blocks that threads keep ([`thread`]), blocks that contexts keep ([`context_pool`], which also knows if the context has pending work) |
@@ -57,7 +57,6 @@ pub(crate) mod reading;
 mod releaser;
 mod rules;
 pub(crate) mod serve;
-mod shared_quota;
 pub(crate) mod size;
 mod switch;
 pub(crate) mod thread;
@@ -79,15 +78,13 @@ pub use switch::is_peer_access_enabled;
 pub(crate) use switch::peer_access_enabled;
 
 use crate::call::Call;
+use crate::gate;
 use crate::process::fences;
 use crate::shim::Shim;
-use crate::stranded::{self, Watch};
-use crate::{gate, records};
-use answers::NOWHERE;
+use crate::stranded::Watch;
 use block::{Block, SPILLED, State};
 use context_pool::ContextPool;
-use free::{FreeParts, FreeStep};
-use gpumem_abi::types::{Device, SUCCESS, Status};
+use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
@@ -213,9 +210,6 @@ impl Pool {
         context_pool.claim(block);
         if !is_spilled {
             context_pool.grew(obtained.bytes);
-            if let Some(shim) = gate::shim() {
-                records::grouped::took(shim, context_pool.record(), obtained.bytes);
-            }
             serve::watch(releaser.guard(), context_pool, block);
         }
         gate::note(|shim| {
@@ -230,37 +224,5 @@ impl Pool {
             blocks.remove(addr);
         }
         addr
-    }
-
-    fn frees(&self) -> FreeParts<'_> {
-        let Self { rules, quota, releaser, .. } = self;
-        FreeParts { rules, quota, releaser }
-    }
-
-    /// Frees a block. Returns `None` if no block of the pool is at this address. `real` is the real function.
-    #[inline]
-    pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        let free = self.frees();
-        match gate::note(|shim| free.begin(shim, addr)) {
-            Some(FreeStep::Done) => Some(SUCCESS),
-            Some(FreeStep::NotOurs) => None,
-            Some(FreeStep::Twice) => Some(real(NOWHERE)),
-            Some(FreeStep::Real(block)) => Some(free.give_up(block, real)),
-            Some(FreeStep::Wait(block, context_pool)) => Some(free.wait(call, block, context_pool, real)),
-            // Recording has ended, so the block goes back to the driver.
-            None => Some(free.give_up(free.take_live(addr)?, real)),
-        }
-    }
-
-    /// Frees in stream order: the driver decides, and the block belongs to the driver from then on.
-    pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        let free = self.frees();
-        match free.take_live(addr) {
-            Some(block) => {
-                gate::note(|shim| stranded::freed(shim, addr, || Some(block.memory())));
-                Some(free.give_up(block, real))
-            }
-            None => self.releaser.blocks().get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
-        }
     }
 }

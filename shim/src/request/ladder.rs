@@ -212,11 +212,11 @@ fn of_thread(pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Con
 /// refusal, if there is no room.
 pub(super) fn room_for(call: &Call, request: &Request) -> Option<Reserved> {
     let limited = pool::of_limited(call.vendor).filter(|pool| pool.quota.is_limited());
-    let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::none()) };
+    let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::default()) };
     let owner = match request.location {
         Location::Device(device) if owner.device != device.into() => {
             let on = |other: &&'static ContextPool| other.device == device.into();
-            let Some(there) = pool.context_pools().into_iter().find(on) else { return Some(Reserved::none()) };
+            let Some(there) = pool.context_pools().into_iter().find(on) else { return Some(Reserved::default()) };
             there
         }
         _ => owner,
