@@ -103,22 +103,7 @@ impl Backend for Hip {
         self.current_device().map(context_of)
     }
 
-    fn primary_active(&self, _: Device) -> Option<bool> {
-        None
-    }
-
-    /// Returns nothing: HIP's answer to this synchronises on some releases, so only the program's own queries are used.
-    fn memory_info(&self) -> Option<(u64, u64)> {
-        None
-    }
-
-    fn kept_by_pool(&self, _: Device) -> Option<u64> {
-        None
-    }
-
-    fn kept_for_graphs(&self, _: Device) -> Option<u64> {
-        None
-    }
+    // No `memory_info`: HIP's answer to it synchronises on some releases, so only the program's own queries are used.
 }
 
 #[cfg(test)]

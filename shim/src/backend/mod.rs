@@ -79,14 +79,22 @@ pub(crate) trait Backend: Sync {
     /// Returns the device of the calling thread's context.
     fn current_device(&self) -> Option<Device>;
     /// True if a device's primary context is alive.
-    fn primary_active(&self, device: Device) -> Option<bool>;
+    fn primary_active(&self, _device: Device) -> Option<bool> {
+        None
+    }
     fn device_info(&self, device: Device) -> DeviceInfo;
     /// Returns device-wide free and total bytes, asked in the calling thread's context.
-    fn memory_info(&self) -> Option<(u64, u64)>;
+    fn memory_info(&self) -> Option<(u64, u64)> {
+        None
+    }
     /// Returns the bytes that the driver keeps for a device's default pool, live and idle.
-    fn kept_by_pool(&self, device: Device) -> Option<u64>;
+    fn kept_by_pool(&self, _device: Device) -> Option<u64> {
+        None
+    }
     /// Returns the bytes that the driver keeps for the memory nodes of a device's graphs.
-    fn kept_for_graphs(&self, device: Device) -> Option<u64>;
+    fn kept_for_graphs(&self, _device: Device) -> Option<u64> {
+        None
+    }
     /// Returns start and bytes of the allocation that an address lies in.
     fn allocation_around(&self, ptr: DevicePtr) -> Option<(u64, u64)>;
     /// Returns the location of the memory at an address.

@@ -13,6 +13,7 @@ use crate::process::clock;
 use crate::process::errno::KeepErrno;
 use crate::progress::activity;
 use crate::records;
+use crate::records::registry::live::Class;
 use crate::shim::Shim;
 use crate::stranded;
 use gpumem_abi::types::{SUCCESS, Status};
@@ -252,7 +253,7 @@ impl Pool {
             releaser.blocks().insert(addr, block);
             gate::note(|shim| {
                 block_records::trace_block(shim, Action::Unfreed, block);
-                records::pooled::free_failed(shim, addr, status);
+                records::allocations::free_failed(shim, Class::Address, addr, None, status);
             });
             return status;
         }

@@ -204,14 +204,6 @@ impl Drop for GroupRoom {
     }
 }
 
-/// Returns the group, and the device of a context as the group knows it. The device is `None` for a context without a
-/// record. The result is `None` if there is no group.
-fn place_of(context_pool: &ContextPool) -> Option<(&'static Group, Option<Place>)> {
-    let shim = gate::shim()?;
-    let group = shim.group.as_ref()?;
-    Some((group, grouped::place(shim, context_pool.record())))
-}
-
 /// Reserves room for `bytes` more in the group. Gives back all idle memory that can go back first, if needed. The outer
 /// `Option` is `None` if there is no room. The inner one is `None` if there is no group.
 fn admits_in_group(
@@ -219,9 +211,10 @@ fn admits_in_group(
     context_pool: &'static ContextPool,
     bytes: u64,
 ) -> Option<Option<GroupRoom>> {
-    let Some((group, place)) = place_of(context_pool) else { return Some(None) };
-    // Bytes that could not be counted are refused.
-    let place = place?;
+    let Some(shim) = gate::shim() else { return Some(None) };
+    let Some(group) = &shim.group else { return Some(None) };
+    // Bytes of a context without a record could not be counted, and are refused.
+    let place = grouped::place(shim, context_pool.record())?;
     let start = clock::precise_ns();
     let (mut pause, mut looks, mut flushes, mut calls) = (Duration::from_micros(20), 0, 0, 0);
     loop {

@@ -7,8 +7,10 @@ use super::guard::Guard;
 use super::rules::BlockRules;
 use crate::call::Call;
 use crate::process::errno::KeepErrno;
+use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use crate::stranded::{self, SMALLEST};
+use gpumem_wire::counters;
 
 /// Memory that was obtained for a request.
 #[derive(Clone, Copy)]
@@ -41,7 +43,10 @@ pub(super) fn hand_out(
     if bytes >= SMALLEST && shim.stranded.waiting() {
         stranded::served(shim, call, bytes);
     }
-    block_records::hit(shim, call, block, context_pool, bytes, reported);
+    shim.count(counters::POOL_HITS, 1);
+    let stack = shim.site(call.site(), Made::Memory(bytes));
+    block_records::listed(shim, block, context_pool, bytes, stack);
+    block_records::add_live(shim, context_pool, reported);
     block.set(State::Live);
 }
 

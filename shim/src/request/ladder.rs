@@ -153,15 +153,10 @@ pub(super) fn spill(call: &Call, owner: &'static ContextPool, bytes: u64, to: Oo
     if to == OomFallback::None {
         return Err(OUT_OF_MEMORY);
     }
-    let place = || match to {
-        OomFallback::None => Err(OUT_OF_MEMORY),
-        OomFallback::Managed => match owner.calls.managed(owner.device, bytes as usize) {
-            Ok(addr) => Ok((addr, MANAGED)),
-            // Devices that cannot share managed memory with a running host use host memory.
-            Err(_) => owner.calls.host(bytes as usize).map(|addr| (addr, HOST)),
-        },
-        OomFallback::Host => owner.calls.host(bytes as usize).map(|addr| (addr, HOST)),
-    };
+    let host = || owner.calls.host(bytes as usize).map(|addr| (addr, HOST));
+    let managed = || owner.calls.managed(owner.device, bytes as usize).map(|addr| (addr, MANAGED));
+    // Devices that cannot share managed memory with a running host use host memory.
+    let place = || if to == OomFallback::Managed { managed().or_else(|_| host()) } else { host() };
     let (addr, flags) = owner.within(place)?;
     gate::note(|shim| records::pooled::spilled(shim, call, bytes));
     Ok(Obtained { addr: Some(addr), bytes, flags })
