@@ -19,10 +19,9 @@
 //! The rest are functions that take the parts they use:
 //!
 //! * The pools of the process: [`pools`].
-//! * A request: [`fast_path`] if the thread's cache has a block, else [`Pool::find`], then [`serve`] for the block that
-//!   was found. A free: [`free`]. In strict mode a free returns once no work uses the block, as the driver's free does.
-//!   In deferred mode it returns at once, and the block waits for an event. Questions about memory are answered as if
-//!   there were no pool: [`answers`].
+//! * A request: [`fast_path`] if the thread's cache has a block, else [`Pool::find`]. A free: [`free`]. In strict mode a
+//!   free returns once no work uses the block, as the driver's free does. In deferred mode it returns at once, and the
+//!   block waits for an event. Questions about memory are answered as if there were no pool: [`answers`].
 //! * A context ends with its blocks: [`context_end`]. Watched memory is read for the guard: [`guarded`].
 //! * Blocks that the program never knows of show where the driver itself refers to device memory: [`private`]. Live
 //!   blocks are read while the program goes on: [`reading`].
@@ -56,7 +55,6 @@ pub(crate) mod quota;
 pub(crate) mod reading;
 mod releaser;
 mod rules;
-pub(crate) mod serve;
 pub(crate) mod size;
 mod switch;
 pub(crate) mod thread;
@@ -79,10 +77,12 @@ pub(crate) use switch::peer_access_enabled;
 
 use crate::call::Call;
 use crate::gate;
+use crate::process::errno::KeepErrno;
 use crate::process::fences;
+use crate::records::registry::sites::Made;
 use crate::shim::Shim;
-use crate::stranded::Watch;
-use block::{Block, SPILLED, State};
+use crate::stranded::{self, SMALLEST, Watch};
+use block::{Block, INTACT, SPILLED, State};
 use context_pool::ContextPool;
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
@@ -92,8 +92,25 @@ use guard::Guard;
 use quota::Quota;
 use releaser::Releaser;
 use rules::BlockRules;
-use serve::{Lookup, Obtained};
 use thread_caches::rebind;
+
+/// Memory that was obtained for a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Obtained {
+    /// Its address, if the real function did not write it to the program's out-parameter.
+    pub addr: Option<u64>,
+    pub bytes: u64,
+    pub flags: u32,
+}
+
+/// Result of the first look at a request: how to go on.
+pub(crate) enum Lookup {
+    Block(&'static Block),
+    /// No idle block fits.
+    None(&'static ContextPool, u64),
+    /// The pool does not handle the request.
+    Aside,
+}
 
 /// The pool of one vendor's library. Fields that each request of the fast path reads are placed together, at the
 /// beginning of the pool and of each part.
@@ -174,7 +191,7 @@ impl Pool {
         let Some(block) = block.or_else(|| idle.take_of_ended_threads(shim, rules, context_pool, rounded)) else {
             return Lookup::None(context_pool, rounded);
         };
-        serve::hand_out(shim, call, block, context_pool, bytes, reported);
+        hand_out(shim, call, block, context_pool, bytes, reported);
         Lookup::Block(block)
     }
 
@@ -182,7 +199,20 @@ impl Pool {
     #[inline]
     pub(crate) fn fill(&self, block: &'static Block) {
         if self.rules.change_served() {
-            serve::fill(&self.rules, self.releaser.guard(), block);
+            self.change_served(block);
+        }
+    }
+
+    #[cold]
+    fn change_served(&self, block: &'static Block) {
+        let Some(context_pool) = ContextPool::of(block) else { return };
+        if self.rules.zero() {
+            let _errno = KeepErrno::new();
+            context_pool.fill(block, 0);
+            block.unmark(INTACT);
+        }
+        if let Some(guard) = self.releaser.guard() {
+            guard.watch(context_pool, block);
         }
     }
 
@@ -210,7 +240,9 @@ impl Pool {
         context_pool.claim(block);
         if !is_spilled {
             context_pool.grew(obtained.bytes);
-            serve::watch(releaser.guard(), context_pool, block);
+            if let Some(guard) = releaser.guard() {
+                guard.watch(context_pool, block);
+            }
         }
         gate::note(|shim| {
             block_records::miss(shim, call, block, context_pool, watch.bytes, watch.stack());
@@ -225,4 +257,24 @@ impl Pool {
         }
         addr
     }
+}
+
+/// Makes an idle block live. `reported`: live bytes to add to its context's total now.
+fn hand_out(
+    shim: &'static Shim,
+    call: &Call,
+    block: &'static Block,
+    context_pool: &'static ContextPool,
+    bytes: u64,
+    reported: i64,
+) {
+    block.set_asked(bytes);
+    if bytes >= SMALLEST && shim.stranded.waiting() {
+        stranded::served(shim, call, bytes);
+    }
+    shim.count(counters::POOL_HITS, 1);
+    let stack = shim.site(call.site(), Made::Memory(bytes));
+    block_records::listed(shim, block, context_pool, bytes, stack);
+    block_records::add_live(shim, context_pool, reported);
+    block.set(State::Live);
 }
