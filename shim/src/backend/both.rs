@@ -60,12 +60,15 @@ macro_rules! answers {
             told(|len| unsafe { $calls::$nodes(graph, null_mut(), len) }).ok()
         }
 
-        fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize> {
-            let mut len = nodes.len();
+        fn nodes(&self, graph: Graph) -> Option<Vec<GraphNode>> {
+            let mut len = self.node_count(graph)?;
+            let mut nodes = buffer(len).ok()?;
             // SAFETY: rule of answers: `len` is the length of `nodes`, and no more handles than that are written. Rule
             // of the program's handles: the graph is alive.
             let status = unsafe { $calls::$nodes(graph, nodes.as_mut_ptr(), &mut len) };
-            done(status).ok().map(|()| len.min(nodes.len()))
+            done(status).ok()?;
+            nodes.truncate(len);
+            Some(nodes)
         }
 
         fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {

@@ -3,7 +3,7 @@
 use super::answer::{done, told};
 use super::both::{answers, exchange};
 use super::driver::{self, Function};
-use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD};
+use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD, buffer};
 use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Parking};

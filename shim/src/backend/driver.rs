@@ -171,13 +171,7 @@ fn is_driver(object: &Object) -> bool {
 
 /// Binds the driver if this address is in it; returns true if it is.
 pub(crate) fn bind_at(address: usize) -> bool {
-    match elf::object_at(address) {
-        Some(object) if is_driver(&object) => {
-            bind(&object);
-            true
-        }
-        _ => false,
-    }
+    elf::object_at(address).filter(is_driver).inspect(bind).is_some()
 }
 
 fn bind(driver: &Object) {

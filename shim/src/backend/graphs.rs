@@ -69,6 +69,19 @@ pub(crate) enum Read {
     CloneShared,
 }
 
+/// Returns why a node keeps its graph from being cloned and instantiated again.
+pub(super) fn pinned_by(kind: NodeKind) -> Option<Pinned> {
+    use NodeKind::*;
+    match kind {
+        Kernel | Memcpy | Memset | Host | Child | Empty => None,
+        EventWait | EventRecord => Some(Pinned::EventNodes),
+        MemAlloc | MemFree => Some(Pinned::MemoryNodes),
+        SemaphoreSignal | SemaphoreWait | BatchMemOp => Some(Pinned::ExternalNodes),
+        Conditional => Some(Pinned::Conditional),
+        Other => Some(Pinned::UnknownNode),
+    }
+}
+
 /// A stream as the program named it: the handle, and true if the call was the per-thread twin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamArg {

@@ -3,7 +3,7 @@
 use super::answer::{done, told};
 use super::both::{answers, exchange};
 use super::hip_runtime;
-use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD};
+use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD, buffer};
 use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
@@ -103,22 +103,7 @@ impl Backend for Hip {
         self.current_device().map(context_of)
     }
 
-    fn primary_active(&self, _: Device) -> Option<bool> {
-        None
-    }
-
-    /// Returns nothing: HIP's answer to this synchronises on some releases, so only the program's own queries are used.
-    fn memory_info(&self) -> Option<(u64, u64)> {
-        None
-    }
-
-    fn kept_by_pool(&self, _: Device) -> Option<u64> {
-        None
-    }
-
-    fn kept_for_graphs(&self, _: Device) -> Option<u64> {
-        None
-    }
+    // No `memory_info`: HIP's answer to it synchronises on some releases, so only the program's own queries are used.
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use super::answer::{done, told};
 use super::both::thread_states;
 use super::graphs::{
-    Code, Event, GraphBehaviour, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit,
+    Code, Event, GraphBehaviour, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit, pinned_by,
 };
 use super::hip::{self as runtime, Hip};
 use super::hip_runtime;
@@ -125,32 +125,12 @@ fn new_event(stream: Stream) -> Option<Event> {
     })
 }
 
-/// Returns why a node keeps its graph from being cloned and instantiated again.
-fn pinned(kind: NodeKind) -> Option<Pinned> {
-    use NodeKind::*;
-    match kind {
-        Kernel | Memcpy | Memset | Host | Child | Empty => None,
-        EventWait | EventRecord => Some(Pinned::EventNodes),
-        MemAlloc | MemFree => Some(Pinned::MemoryNodes),
-        SemaphoreSignal | SemaphoreWait | BatchMemOp => Some(Pinned::ExternalNodes),
-        Conditional => Some(Pinned::Conditional),
-        Other => Some(Pinned::UnknownNode),
-    }
-}
-
-fn nodes_of(graph: Graph) -> Option<Vec<GraphNode>> {
-    let mut nodes = buffer(Hip.node_count(graph)?).ok()?;
-    let len = Hip.nodes(graph, &mut nodes)?;
-    nodes.truncate(len);
-    Some(nodes)
-}
-
 /// Adds a graph's kinds, those inside child graphs behind its own.
 fn kinds(nodes: &[GraphNode], out: &mut Vec<u8>, depth: u32) -> Result<(), Pinned> {
     let mut children = Vec::new();
     for &node in nodes {
         let (kind, child) = Hip.node_kind(node).ok_or(Pinned::UnknownNode)?;
-        if let Some(why) = pinned(kind) {
+        if let Some(why) = pinned_by(kind) {
             return Err(why);
         }
         out.push(kind as u8);
@@ -160,7 +140,7 @@ fn kinds(nodes: &[GraphNode], out: &mut Vec<u8>, depth: u32) -> Result<(), Pinne
         return Err(Pinned::UnknownNode);
     }
     for child in children {
-        kinds(&nodes_of(child).ok_or(Pinned::UnknownNode)?, out, depth + 1)?;
+        kinds(&Hip.nodes(child).ok_or(Pinned::UnknownNode)?, out, depth + 1)?;
     }
     Ok(())
 }
@@ -218,7 +198,7 @@ impl GraphCalls for HipGraphs {
     fn read(&self, graph: Graph, reading: &mut Reading) -> Result<Read, Pinned> {
         reading.clear();
         let context = Hip.current_context().ok_or(Pinned::Contexts)?;
-        reading.nodes = nodes_of(graph).ok_or(Pinned::UnknownNode)?;
+        reading.nodes = Hip.nodes(graph).ok_or(Pinned::UnknownNode)?;
         kinds(&reading.nodes, &mut reading.kinds, 0)?;
         reading.shape.extend_from_slice(&context.to_le_bytes());
         reading.shape.extend_from_slice(&(reading.nodes.len() as u64).to_le_bytes());
@@ -253,7 +233,7 @@ impl GraphCalls for HipGraphs {
     }
 
     fn nodes(&self, graph: Graph) -> Option<Vec<GraphNode>> {
-        nodes_of(graph)
+        Hip.nodes(graph)
     }
 
     fn child_graph(&self, node: GraphNode) -> Option<Graph> {

@@ -79,14 +79,22 @@ pub(crate) trait Backend: Sync {
     /// Returns the device of the calling thread's context.
     fn current_device(&self) -> Option<Device>;
     /// True if a device's primary context is alive.
-    fn primary_active(&self, device: Device) -> Option<bool>;
+    fn primary_active(&self, _device: Device) -> Option<bool> {
+        None
+    }
     fn device_info(&self, device: Device) -> DeviceInfo;
     /// Returns device-wide free and total bytes, asked in the calling thread's context.
-    fn memory_info(&self) -> Option<(u64, u64)>;
+    fn memory_info(&self) -> Option<(u64, u64)> {
+        None
+    }
     /// Returns the bytes that the driver keeps for a device's default pool, live and idle.
-    fn kept_by_pool(&self, device: Device) -> Option<u64>;
+    fn kept_by_pool(&self, _device: Device) -> Option<u64> {
+        None
+    }
     /// Returns the bytes that the driver keeps for the memory nodes of a device's graphs.
-    fn kept_for_graphs(&self, device: Device) -> Option<u64>;
+    fn kept_for_graphs(&self, _device: Device) -> Option<u64> {
+        None
+    }
     /// Returns start and bytes of the allocation that an address lies in.
     fn allocation_around(&self, ptr: DevicePtr) -> Option<(u64, u64)>;
     /// Returns the location of the memory at an address.
@@ -105,8 +113,8 @@ pub(crate) trait Backend: Sync {
     }
     /// Returns the number of nodes of a graph, without those of child graphs.
     fn node_count(&self, graph: Graph) -> Option<usize>;
-    /// Fills `nodes`; returns the number of nodes.
-    fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize>;
+    /// Returns these nodes.
+    fn nodes(&self, graph: Graph) -> Option<Vec<GraphNode>>;
     /// Returns a node's kind by the vendor's number, and the graph inside it if it is a child graph.
     fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)>;
 }
@@ -153,10 +161,7 @@ pub(crate) fn count_nodes(backend: &dyn Backend, graph: Graph) -> [u32; 16] {
 }
 
 fn count_into(backend: &dyn Backend, graph: Graph, counts: &mut [u32; 16], depth: u32) {
-    let Some(len) = backend.node_count(graph) else { return };
-    let Ok(mut nodes) = buffer(len) else { return };
-    let Some(len) = backend.nodes(graph, &mut nodes) else { return };
-    for &node in nodes.iter().take(len) {
+    for node in backend.nodes(graph).unwrap_or_default() {
         let (kind, child) = backend.node_kind(node).unwrap_or((NodeKind::Other, None));
         counts[kind as usize] = counts[kind as usize].saturating_add(1);
         if let Some(child) = child.filter(|_| depth < MAX_DEPTH) {

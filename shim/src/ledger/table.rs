@@ -99,8 +99,11 @@ impl<T: Sealed> Table<T> {
         publish(self.words(index), &slot);
     }
 
-    /// Returns a slot's contents. Non-owners may see a mix of two writes.
+    /// Returns a slot's contents; `None` for [`NO_SLOT`]. Non-owners may see a mix of two writes.
     pub(crate) fn read(&self, index: u32) -> Option<T> {
+        if index == NO_SLOT {
+            return None;
+        }
         let mut slot = T::new_zeroed();
         for (bytes, word) in slot.as_mut_bytes().chunks_exact_mut(8).zip(self.words(index)) {
             bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());

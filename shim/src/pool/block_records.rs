@@ -43,22 +43,6 @@ impl Described {
     }
 }
 
-/// Records that an idle block serves a request. `reported`: live bytes to add to the context's total now.
-#[inline]
-pub(super) fn hit(
-    shim: &'static Shim,
-    call: &Call,
-    block: &Block,
-    context_pool: &'static ContextPool,
-    bytes: u64,
-    reported: i64,
-) {
-    shim.count(counters::POOL_HITS, 1);
-    let stack = shim.site(call.site(), Made::Memory(bytes));
-    listed(shim, block, context_pool, bytes, stack);
-    add_live(shim, context_pool, reported);
-}
-
 /// Records that a new block serves a request. `taken`: the stack of the call, if it was taken before.
 pub(super) fn miss(
     shim: &'static Shim,
@@ -87,7 +71,7 @@ pub(super) fn miss(
 
 /// Writes a block's record.
 #[inline]
-fn listed(shim: &'static Shim, block: &Block, context_pool: &ContextPool, bytes: u64, stack: StackRef) {
+pub(super) fn listed(shim: &'static Shim, block: &Block, context_pool: &ContextPool, bytes: u64, stack: StackRef) {
     let tally = Described::of(block).tally();
     if let Some(slot) = slot_of(shim, block) {
         let tid = shim.tid();
@@ -175,7 +159,7 @@ pub(super) fn add_live(shim: &'static Shim, context_pool: &'static ContextPool, 
             let now = clock::now_ns();
             records::contexts::charge(shim, context_pool.vendor, context_pool.record(), bytes as u64, 0, now);
         }
-        _ => records::contexts::discharge(shim, context_pool.record(), bytes.unsigned_abs()),
+        _ => records::contexts::add_live(shim, context_pool.record(), bytes),
     }
 }
 

@@ -8,7 +8,6 @@ use crate::gate;
 use crate::process::clock;
 use crate::progress::device::LONGEST_HOLD;
 use crate::records;
-use gpumem_wire::layout::ContextRef;
 use gpumem_wire::trace::Action;
 use rustc_hash::FxHashMap;
 
@@ -25,7 +24,6 @@ struct LeavingPool {
     context_pool: &'static ContextPool,
     /// No thread's cache is bound to it any more.
     is_unbound: bool,
-    record: ContextRef,
     /// Bytes that end with the context.
     bytes: u64,
 }
@@ -52,8 +50,8 @@ impl Leaving<'_> {
 
     /// Subtracts the bytes that ended with the contexts from the group's use. Keeps the unbound pools for reuse.
     fn close(&self) {
-        for LeavingPool { record, bytes, .. } in &self.context_pools {
-            gate::shim().into_iter().for_each(|shim| records::grouped::gave(shim, *record, *bytes));
+        for LeavingPool { context_pool, bytes, .. } in &self.context_pools {
+            gate::shim().into_iter().for_each(|shim| records::grouped::gave(shim, context_pool.record(), *bytes));
         }
         let unbound = self.context_pools.iter().filter(|its| its.is_unbound).map(|its| its.context_pool);
         self.releaser.idle().contexts().keep_ended(unbound.collect());
@@ -71,11 +69,7 @@ impl Leaving<'_> {
             let addr = block.addr();
             context_pool.claim(block);
             if !block.has(SPILLED) {
-                let bytes = block.bytes();
-                context_pool.grew(bytes);
-                if let Some(shim) = gate::shim() {
-                    records::grouped::took(shim, context_pool.record(), bytes);
-                }
+                context_pool.grew(block.bytes());
             }
             match was {
                 BlockState::Live => {
@@ -102,11 +96,10 @@ pub(crate) fn begin(releaser: &Releaser, context: u64) -> Leaving<'_> {
         // A thread that is giving blocks back finishes first.
         context_pool.wait_for_releases(LONGEST_HOLD);
         let (idle, waiting) = context_pool.let_go();
-        let here = |was| move |block: &'static Block| (std::ptr::from_ref(block), was);
-        let mut ours: FxHashMap<*const Block, BlockState> = idle.into_iter().map(here(BlockState::Idle)).collect();
-        ours.extend(waiting.into_iter().map(here(BlockState::Waiting)));
         let (of_threads, is_unbound) = releaser.idle().caches().let_go(context_pool);
-        ours.extend(of_threads.into_iter().map(here(BlockState::Idle)));
+        let here = |was| move |block: &'static Block| (std::ptr::from_ref(block), was);
+        let idle = idle.into_iter().chain(of_threads).map(here(BlockState::Idle));
+        let ours: FxHashMap<_, _> = idle.chain(waiting.into_iter().map(here(BlockState::Waiting))).collect();
         for block in releaser.blocks().all().into_iter().filter(|block| context_pool.has(block)) {
             let addr = block.addr();
             // Another thread may get the address as soon as the context has ended.
@@ -128,8 +121,7 @@ pub(crate) fn begin(releaser: &Releaser, context: u64) -> Leaving<'_> {
                 block.set(State::Gone);
             }
         }
-        let (record, bytes) = (context_pool.record(), context_pool.lost_all());
-        context_pools.push(LeavingPool { context_pool, is_unbound, record, bytes });
+        context_pools.push(LeavingPool { context_pool, is_unbound, bytes: context_pool.lost_all() });
     }
     contexts.forget_gone();
     releaser.idle().share_out();

@@ -1,25 +1,22 @@
 //! The pool of one context: its blocks and their bytes.
 //!
 //! * [`idle`]: idle blocks by size and age. [`quarantine`]: freed blocks that the guard keeps from use. [`pending`]:
-//!   freed blocks that wait for work to complete, each covered by one of the [`events`].
-//! * [`barrier`] waits for the context's work, or checks for pending work.
-//! * [`fills`] fills blocks, also during captures.
-//! * [`release_stream`] gives blocks back to the driver without a wait. [`hold`] keeps the context from ending while its
-//!   pool is in use.
+//!   freed blocks that wait for work to complete, each covered by an event.
+//! * [`barrier`] waits for the context's work, or checks for pending work, by events.
+//! * [`streams`]: blocks go back to the driver without a wait, and are filled, also during captures. [`hold`] keeps the
+//!   context from ending while its pool is in use.
 //! * [`readers`] fill and read memory for the guard; [`stuck`] holds those that did not complete in time. [`checking`]
 //!   lets one thread at a time have the whole context read. [`scanning`] searches memory for addresses.
 
 mod barrier;
 mod checking;
-mod events;
-mod fills;
 mod hold;
 mod idle;
 mod pending;
 mod quarantine;
 mod readers;
-mod release_stream;
 mod scanning;
+mod streams;
 mod stuck;
 
 mod sync {
@@ -38,10 +35,12 @@ pub(crate) use scanning::{Scan, Scanning};
 use super::block::Block;
 use super::in_transit::InTransit;
 use crate::backend::memory::{Event, MemoryCalls};
+use crate::gate;
 use crate::process::aside::Aside;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;
+use crate::records::grouped;
 use checking::Checking;
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
@@ -93,9 +92,9 @@ pub(crate) struct ContextPool {
     events: Mutex<Vec<Event>>,
     /// Number of threads that give blocks back now, or wait to do so. The context does not end before it is 0.
     releasing: AtomicU32,
-    /// The stream on which blocks are given back, or [`release_stream::UNKNOWN`], or the value for none.
+    /// The stream on which blocks are given back, or [`streams::UNKNOWN`], or the value for none.
     release_stream: AtomicUsize,
-    /// The stream on which blocks are filled, or [`release_stream::UNKNOWN`].
+    /// The stream on which blocks are filled, or [`streams::UNKNOWN`].
     fill_stream: AtomicUsize,
     /// The most idle bytes if frees wait for work ([`ContextPool::frees_wait`]).
     beside_work: AtomicU64,
@@ -180,8 +179,8 @@ impl ContextPool {
             inner: Mutex::default(),
             events: Mutex::default(),
             releasing: AtomicU32::new(0),
-            release_stream: AtomicUsize::new(release_stream::UNKNOWN),
-            fill_stream: AtomicUsize::new(release_stream::UNKNOWN),
+            release_stream: AtomicUsize::new(streams::UNKNOWN),
+            fill_stream: AtomicUsize::new(streams::UNKNOWN),
             beside_work: AtomicU64::new(0),
             measured: Default::default(),
             aged_ns: AtomicU64::new(0),
@@ -249,8 +248,8 @@ impl ContextPool {
         self.idle_at.store(NEVER, Relaxed);
         self.without_events.store(false, Relaxed);
         self.has_neighbours.store(false, Relaxed);
-        self.release_stream.store(release_stream::UNKNOWN, Relaxed);
-        self.fill_stream.store(release_stream::UNKNOWN, Relaxed);
+        self.release_stream.store(streams::UNKNOWN, Relaxed);
+        self.fill_stream.store(streams::UNKNOWN, Relaxed);
         self.readers.clear();
         self.context.store(context, Relaxed);
         self.record.store(record, Relaxed);
@@ -362,17 +361,23 @@ impl ContextPool {
         self.idle.load(Relaxed)
     }
 
-    /// Adds a driver allocation of `bytes`.
+    /// Adds a driver allocation of `bytes`, for the group as well.
     pub(crate) fn grew(&self, bytes: u64) {
         let held = self.held.fetch_add(bytes, Relaxed) + bytes;
         self.live_peak.fetch_max(held.saturating_sub(self.idle()), Relaxed);
+        if let Some(shim) = gate::shim() {
+            grouped::took(shim, self.record(), bytes);
+        }
     }
 
-    /// Subtracts a driver allocation that went back. Returns by how much the held bytes fell: less than asked if the
-    /// context has ended meanwhile.
-    pub(crate) fn shrank(&self, bytes: u64) -> u64 {
+    /// Subtracts a driver allocation that went back, for the group as well: less of it if the context has ended
+    /// meanwhile.
+    pub(crate) fn shrank(&self, bytes: u64) {
         let before = self.held.fetch_update(Relaxed, Relaxed, |held| Some(held.saturating_sub(bytes)));
-        before.map_or(0, |held| held.min(bytes))
+        // Not through the gate: this may run while the program's own free is being recorded.
+        if let (Some(shim), Ok(held)) = (gate::shim(), before) {
+            grouped::gave(shim, self.record(), held.min(bytes));
+        }
     }
 
     /// Sets the held bytes to 0, since all allocations ended with the context. Returns the bytes before.

@@ -10,7 +10,7 @@ use super::block::{Block, State};
 use super::block_records;
 use super::context_pool::ContextPool;
 use super::thread::ThreadCache;
-use super::{Pool, serve, size};
+use super::{Pool, size};
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::threads::{self, Local};
@@ -121,7 +121,7 @@ impl Pool {
 /// Hands out a block that was taken from the cache, as the slow path does.
 #[cold]
 fn hand_out(call: &Call, block: &'static Block, context_pool: &'static ContextPool, bytes: u64, reported: i64) -> u64 {
-    gate::note(|shim| serve::hand_out(shim, call, block, context_pool, bytes, reported));
+    gate::note(|shim| super::hand_out(shim, call, block, context_pool, bytes, reported));
     block.set(State::Live);
     block.addr()
 }

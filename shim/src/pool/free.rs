@@ -1,19 +1,19 @@
 //! A free: the pool keeps the block, or gives it back to the driver.
 
-use super::block::{Block, PINNED, SPILLED, State};
+use super::Pool;
+use super::answers::NOWHERE;
+use super::block::{Block, HOST, PINNED, SPILLED, State};
 use super::block_records;
 use super::claims;
 use super::context_pool::ContextPool;
 use super::guard::{FreeSite, LATE_WITHIN};
-use super::quota::Quota;
-use super::releaser::Releaser;
-use super::rules::BlockRules;
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
 use crate::process::errno::KeepErrno;
 use crate::progress::activity;
 use crate::records;
+use crate::records::registry::live::Class;
 use crate::shim::Shim;
 use crate::stranded;
 use gpumem_abi::types::{SUCCESS, Status};
@@ -24,7 +24,7 @@ use gpumem_wire::trace::Action;
 const POISON: u8 = 0xa5;
 
 /// Result of the first look at a free: how to go on.
-pub(super) enum FreeStep {
+enum FreeStep {
     Done,
     /// Work may still use the block: the free has to wait for it.
     Wait(&'static Block, &'static ContextPool),
@@ -34,23 +34,40 @@ pub(super) enum FreeStep {
     NotOurs,
 }
 
-/// The parts of a pool that a free uses.
-#[derive(Clone, Copy)]
-pub(super) struct FreeParts<'a> {
-    pub rules: &'a BlockRules,
-    pub quota: &'a Quota,
-    pub releaser: &'a Releaser,
-}
+impl Pool {
+    /// Frees a block. Returns `None` if no block of the pool is at this address. `real` is the real function.
+    #[inline]
+    pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+        match gate::note(|shim| self.begin_free(shim, addr)) {
+            Some(FreeStep::Done) => Some(SUCCESS),
+            Some(FreeStep::NotOurs) => None,
+            Some(FreeStep::Twice) => Some(real(NOWHERE)),
+            Some(FreeStep::Real(block)) => Some(self.give_up(block, real)),
+            Some(FreeStep::Wait(block, context_pool)) => Some(self.wait_and_keep(call, block, context_pool, real)),
+            // Recording has ended, so the block goes back to the driver.
+            None => Some(self.give_up(self.take_live(addr)?, real)),
+        }
+    }
 
-impl FreeParts<'_> {
+    /// Frees in stream order: the driver decides, and the block belongs to the driver from then on.
+    pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+        match self.take_live(addr) {
+            Some(block) => {
+                gate::note(|shim| stranded::freed(shim, addr, || Some(block.memory())));
+                Some(self.give_up(block, real))
+            }
+            None => self.releaser.blocks().get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
+        }
+    }
+
     /// Takes the live block at an address. No other thread can free it afterwards.
-    pub(super) fn take_live(self, addr: u64) -> Option<&'static Block> {
+    fn take_live(&self, addr: u64) -> Option<&'static Block> {
         self.releaser.blocks().get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))
     }
 
     /// Takes the first look at a free.
     #[inline]
-    pub(super) fn begin(self, shim: &'static Shim, addr: u64) -> FreeStep {
+    fn begin_free(&self, shim: &'static Shim, addr: u64) -> FreeStep {
         let Self { rules, releaser, .. } = self;
         let Some(block) = releaser.blocks().get(addr) else { return FreeStep::NotOurs };
         if !block.turn_to(addr, State::Live, State::Busy) {
@@ -78,8 +95,8 @@ impl FreeParts<'_> {
 
     /// Puts a block that no work uses where later requests find it. Subtracts its bytes from the live bytes.
     #[inline]
-    fn put(self, shim: &'static Shim, block: &'static Block, context_pool: &'static ContextPool) {
-        let Self { rules, quota, releaser } = self;
+    fn put(&self, shim: &'static Shim, block: &'static Block, context_pool: &'static ContextPool) {
+        let Self { rules, quota, releaser, .. } = self;
         let (idle, bytes) = (releaser.idle(), block.asked() as i64);
         let _transit = quota.transit(context_pool);
         let cache = idle.cache();
@@ -107,8 +124,8 @@ impl FreeParts<'_> {
 
     /// Frees a block that work may still use.
     #[cold]
-    pub(super) fn wait(
-        self,
+    fn wait_and_keep(
+        &self,
         call: &Call,
         block: &'static Block,
         context_pool: &'static ContextPool,
@@ -188,7 +205,7 @@ impl FreeParts<'_> {
     /// `quarantine`: most bytes that are kept from use. Blocks that no longer fit leave now, and the guard reads them in
     /// the same work for the device.
     fn fill_freed(
-        self,
+        &self,
         call: &Call,
         block: &'static Block,
         context_pool: &'static ContextPool,
@@ -209,7 +226,7 @@ impl FreeParts<'_> {
 
     /// Gives the block back to the driver. Takes it out of the map first, because another thread may get the address at
     /// once.
-    pub(super) fn give_up(self, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
+    fn give_up(&self, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
         let Self { quota, releaser, .. } = self;
         let addr = block.addr();
         let context_pool = ContextPool::of(block);
@@ -222,7 +239,7 @@ impl FreeParts<'_> {
         releaser.blocks().remove(addr);
         wait_for_readers(context_pool, addr);
         gate::note(|shim| block_records::trace_block(shim, Action::Free, block));
-        let status = match (context_pool, block.has(super::block::HOST)) {
+        let status = match (context_pool, block.has(HOST)) {
             (Some(context_pool), true) => {
                 // The free of host memory makes no barrier by itself.
                 let status = context_pool.barrier().unwrap_or(SUCCESS);
@@ -236,17 +253,14 @@ impl FreeParts<'_> {
             releaser.blocks().insert(addr, block);
             gate::note(|shim| {
                 block_records::trace_block(shim, Action::Unfreed, block);
-                records::pooled::free_failed(shim, addr, status);
+                records::allocations::free_failed(shim, Class::Address, addr, None, status);
             });
             return status;
         }
         let _transit = context_pool.and_then(|context_pool| quota.transit(context_pool));
         if let Some(context_pool) = context_pool {
             if !block.has(SPILLED) {
-                let gone = context_pool.shrank(block.bytes());
-                if let Some(shim) = gate::shim() {
-                    records::grouped::gave(shim, context_pool.record(), gone);
-                }
+                context_pool.shrank(block.bytes());
             }
             gate::note(|shim| block_records::given_up(shim, block, context_pool));
         }

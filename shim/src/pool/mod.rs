@@ -8,7 +8,7 @@
 //!
 //! | part | contents |
 //! |---|---|
-//! | [`Quota`](quota::Quota) | `GPUMEM_LIMIT`, and with others `GPUMEM_LIMIT_GROUP` ([`shared_quota`]): the limit of all memory |
+//! | [`Quota`](quota::Quota) | `GPUMEM_LIMIT`, and with others `GPUMEM_LIMIT_GROUP`: the limit of all memory |
 //! | [`Releaser`](releaser::Releaser) | when and how blocks go back to the driver, and which |
 //! | [`IdleMemory`](idle_memory::IdleMemory) | where idle blocks are, and their bounds |
 //! | [`ThreadCaches`](thread_caches::ThreadCaches), [`ContextPools`](context_pools::ContextPools) | blocks that threads keep ([`thread`]), blocks that contexts keep ([`context_pool`], which also knows if the context has pending work) |
@@ -19,10 +19,9 @@
 //! The rest are functions that take the parts they use:
 //!
 //! * The pools of the process: [`pools`].
-//! * A request: [`fast_path`] if the thread's cache has a block, else [`Pool::find`], then [`serve`] for the block that
-//!   was found. A free: [`free`]. In strict mode a free returns once no work uses the block, as the driver's free does.
-//!   In deferred mode it returns at once, and the block waits for an event. Questions about memory are answered as if
-//!   there were no pool: [`answers`].
+//! * A request: [`fast_path`] if the thread's cache has a block, else [`Pool::find`]. A free: [`free`]. In strict mode a
+//!   free returns once no work uses the block, as the driver's free does. In deferred mode it returns at once, and the
+//!   block waits for an event. Questions about memory are answered as if there were no pool: [`answers`].
 //! * A context ends with its blocks: [`context_end`]. Watched memory is read for the guard: [`guarded`].
 //! * Blocks that the program never knows of show where the driver itself refers to device memory: [`private`]. Live
 //!   blocks are read while the program goes on: [`reading`].
@@ -56,8 +55,6 @@ pub(crate) mod quota;
 pub(crate) mod reading;
 mod releaser;
 mod rules;
-pub(crate) mod serve;
-mod shared_quota;
 pub(crate) mod size;
 mod switch;
 pub(crate) mod thread;
@@ -79,15 +76,15 @@ pub use switch::is_peer_access_enabled;
 pub(crate) use switch::peer_access_enabled;
 
 use crate::call::Call;
+use crate::gate;
+use crate::process::errno::KeepErrno;
 use crate::process::fences;
+use crate::records::registry::sites::Made;
 use crate::shim::Shim;
-use crate::stranded::{self, Watch};
-use crate::{gate, records};
-use answers::NOWHERE;
-use block::{Block, SPILLED, State};
+use crate::stranded::{self, SMALLEST, Watch};
+use block::{Block, INTACT, SPILLED, State};
 use context_pool::ContextPool;
-use free::{FreeParts, FreeStep};
-use gpumem_abi::types::{Device, SUCCESS, Status};
+use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
@@ -95,8 +92,25 @@ use guard::Guard;
 use quota::Quota;
 use releaser::Releaser;
 use rules::BlockRules;
-use serve::{Lookup, Obtained};
 use thread_caches::rebind;
+
+/// Memory that was obtained for a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Obtained {
+    /// Its address, if the real function did not write it to the program's out-parameter.
+    pub addr: Option<u64>,
+    pub bytes: u64,
+    pub flags: u32,
+}
+
+/// Result of the first look at a request: how to go on.
+pub(crate) enum Lookup {
+    Block(&'static Block),
+    /// No idle block fits.
+    None(&'static ContextPool, u64),
+    /// The pool does not handle the request.
+    Aside,
+}
 
 /// The pool of one vendor's library. Fields that each request of the fast path reads are placed together, at the
 /// beginning of the pool and of each part.
@@ -177,7 +191,7 @@ impl Pool {
         let Some(block) = block.or_else(|| idle.take_of_ended_threads(shim, rules, context_pool, rounded)) else {
             return Lookup::None(context_pool, rounded);
         };
-        serve::hand_out(shim, call, block, context_pool, bytes, reported);
+        hand_out(shim, call, block, context_pool, bytes, reported);
         Lookup::Block(block)
     }
 
@@ -185,7 +199,20 @@ impl Pool {
     #[inline]
     pub(crate) fn fill(&self, block: &'static Block) {
         if self.rules.change_served() {
-            serve::fill(&self.rules, self.releaser.guard(), block);
+            self.change_served(block);
+        }
+    }
+
+    #[cold]
+    fn change_served(&self, block: &'static Block) {
+        let Some(context_pool) = ContextPool::of(block) else { return };
+        if self.rules.zero() {
+            let _errno = KeepErrno::new();
+            context_pool.fill(block, 0);
+            block.unmark(INTACT);
+        }
+        if let Some(guard) = self.releaser.guard() {
+            guard.watch(context_pool, block);
         }
     }
 
@@ -213,10 +240,9 @@ impl Pool {
         context_pool.claim(block);
         if !is_spilled {
             context_pool.grew(obtained.bytes);
-            if let Some(shim) = gate::shim() {
-                records::grouped::took(shim, context_pool.record(), obtained.bytes);
+            if let Some(guard) = releaser.guard() {
+                guard.watch(context_pool, block);
             }
-            serve::watch(releaser.guard(), context_pool, block);
         }
         gate::note(|shim| {
             block_records::miss(shim, call, block, context_pool, watch.bytes, watch.stack());
@@ -231,36 +257,24 @@ impl Pool {
         }
         addr
     }
+}
 
-    fn frees(&self) -> FreeParts<'_> {
-        let Self { rules, quota, releaser, .. } = self;
-        FreeParts { rules, quota, releaser }
+/// Makes an idle block live. `reported`: live bytes to add to its context's total now.
+fn hand_out(
+    shim: &'static Shim,
+    call: &Call,
+    block: &'static Block,
+    context_pool: &'static ContextPool,
+    bytes: u64,
+    reported: i64,
+) {
+    block.set_asked(bytes);
+    if bytes >= SMALLEST && shim.stranded.waiting() {
+        stranded::served(shim, call, bytes);
     }
-
-    /// Frees a block. Returns `None` if no block of the pool is at this address. `real` is the real function.
-    #[inline]
-    pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        let free = self.frees();
-        match gate::note(|shim| free.begin(shim, addr)) {
-            Some(FreeStep::Done) => Some(SUCCESS),
-            Some(FreeStep::NotOurs) => None,
-            Some(FreeStep::Twice) => Some(real(NOWHERE)),
-            Some(FreeStep::Real(block)) => Some(free.give_up(block, real)),
-            Some(FreeStep::Wait(block, context_pool)) => Some(free.wait(call, block, context_pool, real)),
-            // Recording has ended, so the block goes back to the driver.
-            None => Some(free.give_up(free.take_live(addr)?, real)),
-        }
-    }
-
-    /// Frees in stream order: the driver decides, and the block belongs to the driver from then on.
-    pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        let free = self.frees();
-        match free.take_live(addr) {
-            Some(block) => {
-                gate::note(|shim| stranded::freed(shim, addr, || Some(block.memory())));
-                Some(free.give_up(block, real))
-            }
-            None => self.releaser.blocks().get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
-        }
-    }
+    shim.count(counters::POOL_HITS, 1);
+    let stack = shim.site(call.site(), Made::Memory(bytes));
+    block_records::listed(shim, block, context_pool, bytes, stack);
+    block_records::add_live(shim, context_pool, reported);
+    block.set(State::Live);
 }

@@ -70,16 +70,9 @@ impl Private<'_> {
         Ok(())
     }
 
-    /// Gives back the blocks for which `is_kept` returns false.
-    fn keep(&mut self, mut is_kept: impl FnMut(usize) -> bool) {
+    /// Gives back these blocks.
+    fn free(&self, go: Vec<Range<u64>>) {
         let context_pool = self.context_pool;
-        let mut index = 0;
-        let (kept, go) = std::mem::take(&mut self.blocks).into_iter().partition(|_| {
-            index += 1;
-            is_kept(index - 1)
-        });
-        self.blocks = kept;
-        let go: Vec<Range<u64>> = go;
         // If the context ended although it was held, its blocks ended with it.
         if go.is_empty() || context_pool.is_gone() {
             return;
@@ -105,7 +98,8 @@ impl Private<'_> {
 
 impl Drop for Private<'_> {
     fn drop(&mut self) {
-        self.keep(|_| false);
+        let all = std::mem::take(&mut self.blocks);
+        self.free(all);
         TAKEN.store(0, SeqCst);
     }
 }
@@ -139,7 +133,13 @@ pub(crate) fn with_private_blocks<R>(
     let mut private = Private { context_pool, hold: &hold, blocks: Vec::with_capacity(sizes.len()) };
     private.take(sizes)?;
     let again: Vec<u64> = sizes.iter().copied().skip(1).step_by(2).collect();
-    private.keep(|index| index % 2 == 0);
+    let mut number = 0;
+    let every_second = private.blocks.extract_if(.., |_| {
+        number += 1;
+        number % 2 == 0
+    });
+    let go = every_second.collect();
+    private.free(go);
     private.take(&again)?;
     Ok(f(&private))
 }

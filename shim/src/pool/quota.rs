@@ -1,34 +1,42 @@
 //! Per-process memory limit (`GPUMEM_LIMIT`): used and idle bytes against it.
+//!
+//! The limit of the process's group (`GPUMEM_LIMIT_GROUP`): room is reserved in the group before the driver is asked.
+//! Ended members are removed. Members that keep idle blocks give them back for a member that is short of memory.
 
 use super::context_pool::ContextPool;
 use super::idle_memory::IdleMemory;
-use super::in_transit::{InTransit, Transit, Tries};
+use super::in_transit::{FLUSHES, InTransit, Transit, Tries};
 use super::lock;
 use super::releaser::Releaser;
-use super::shared_quota::{self, GroupRoom};
 use crate::gate;
-use crate::records::pooled;
+use crate::group::{Answer, Group, Place};
+use crate::process::cancel::{poll, sleep};
+use crate::process::clock;
+use crate::progress::queries;
+use crate::records::{grouped, pooled};
 use gpumem_abi::types::Device;
 use gpumem_wire::settings::Settings;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Duration;
 
 /// The most live bytes that a thread may leave out of its context's total, so that threads need not write one shared
 /// word.
 const UNREPORTED: i64 = 32 << 20;
 
-/// Bytes that are reserved in the quota and in the group until they are counted as taken.
+/// Longest wait of a request for other members' requests in transit. Such a request may wait for the driver, or for a
+/// processor.
+const OTHERS_TAKE: Duration = Duration::from_secs(2);
+/// The most times that the other members are asked for one request.
+const CALLS: usize = 3;
+/// Longest wait for the other members' answer.
+const ANSWERS_TAKE: Duration = Duration::from_secs(2);
+
+/// Bytes that are reserved in the quota and in the group until they are counted as taken. By default nothing.
 #[derive(Default)]
 pub(crate) struct Reserved {
     _own: Option<OwnRoom>,
     _group: Option<GroupRoom>,
-}
-
-impl Reserved {
-    /// Returns a reservation of nothing, for requests that need no room.
-    pub(crate) fn none() -> Self {
-        Self::default()
-    }
 }
 
 /// The limit that has no room.
@@ -130,7 +138,7 @@ impl Quota {
         // The group is asked only if the own limit has room. The own reservation ends first: the group waits for this
         // process's requests, and would wait for this one.
         drop(own()?);
-        let group = shared_quota::admits(releaser, context_pool, bytes).ok_or(LimitRefused::Group)?;
+        let group = admits_in_group(releaser, context_pool, bytes).ok_or(LimitRefused::Group)?;
         Ok(Reserved { _own: own()?, _group: group })
     }
 
@@ -181,6 +189,79 @@ impl Quota {
 fn used(idle: &IdleMemory, context_pool: &ContextPool) -> u64 {
     let live = gate::shim().map_or(0, |shim| pooled::live_on(shim, context_pool.vendor, context_pool.device));
     live + idle.on(context_pool.device)
+}
+
+/// Bytes that are reserved in the group until they are counted as taken.
+struct GroupRoom {
+    group: &'static Group,
+    place: Place,
+    bytes: u64,
+}
+
+impl Drop for GroupRoom {
+    fn drop(&mut self) {
+        self.group.settle(&self.place, self.bytes);
+    }
+}
+
+/// Reserves room for `bytes` more in the group. Gives back all idle memory that can go back first, if needed. The outer
+/// `Option` is `None` if there is no room. The inner one is `None` if there is no group.
+fn admits_in_group(
+    releaser: &'static Releaser,
+    context_pool: &'static ContextPool,
+    bytes: u64,
+) -> Option<Option<GroupRoom>> {
+    let Some(shim) = gate::shim() else { return Some(None) };
+    let Some(group) = &shim.group else { return Some(None) };
+    // Bytes of a context without a record could not be counted, and are refused.
+    let place = grouped::place(shim, context_pool.record())?;
+    let start = clock::precise_ns();
+    let (mut pause, mut looks, mut flushes, mut calls) = (Duration::from_micros(20), 0, 0, 0);
+    loop {
+        let InTransit { blocks, requests } = context_pool.in_transit;
+        let before = [(blocks, blocks.ended()), (requests, requests.ended())];
+        match group.ask(&place, bytes) {
+            Answer::Granted => return Some(Some(GroupRoom { group, place, bytes })),
+            Answer::Busy if clock::precise_ns() - start < OTHERS_TAKE.as_nanos() as u64 => {
+                // A member may have been killed while its request was in transit.
+                if !group.reap() {
+                    sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(5)) + Duration::from_nanos(start % 20_000);
+                }
+                continue;
+            }
+            Answer::Busy | Answer::Full => {}
+        }
+        if group.reap() {
+            continue;
+        }
+        // Another member may be removing an ended one now.
+        if looks == 0 {
+            looks = 1;
+            sleep(Duration::from_millis(1));
+            continue;
+        }
+        if flushes < FLUSHES {
+            flushes += 1;
+            if releaser.may_have_made_room(context_pool, &before) {
+                continue;
+            }
+        }
+        if calls == CALLS || queries::capturing() || !others_give(group, &place, bytes) {
+            return None;
+        }
+        calls += 1;
+    }
+}
+
+/// Asks the other members to give back unused memory. Returns true if some member was asked and answered before the
+/// timeout.
+fn others_give(group: &Group, place: &Place, bytes: u64) -> bool {
+    const LOOK_EVERY: Duration = Duration::from_millis(2);
+    let Some(call) = group.call_for(place, bytes, clock::precise_ns()) else { return false };
+    let answered = poll(ANSWERS_TAKE, LOOK_EVERY, || group.have_answered(place, call));
+    group.call_ended(place);
+    answered
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Records allocations and frees.
 
+use super::blocks::{count_ended, count_made};
 use super::{contexts, grouped};
 use crate::backend::memory::UNIT;
 use crate::call::Call;
@@ -157,8 +158,7 @@ pub(super) fn list(shim: &Shim, call: &Call, slot: AllocSlot, kind: AllocKind) -
     let (serial, tid, tag) = (shim.registry.serial(), shim.tid(), shim.tag());
     let place = shim.place(&shim.ledger.allocs, AllocSlot { stack, serial, tid, tag, flags, ..slot });
     let entry = Entry { slot: place, kind, space, context, bytes };
-    shim.count(entry.tally().allocs(), 1);
-    shim.count(entry.tally().alloc_bytes(), bytes);
+    count_made(shim, entry.tally(), bytes);
     (entry, stack)
 }
 
@@ -241,9 +241,7 @@ pub(crate) fn restore(shim: &Shim, class: Class, addr: u64, entry: Entry) {
 /// Writes to the trace the end of an allocation that no call frees by its address. The record still has the address.
 #[cold]
 fn trace_end(shim: &Shim, entry: Entry) {
-    if entry.slot != NO_SLOT
-        && let Some(slot) = shim.ledger.allocs.read(entry.slot)
-    {
+    if let Some(slot) = shim.ledger.allocs.read(entry.slot) {
         trace(shim, Action::Free, entry.tally(), slot.addr, entry.bytes, 0, 0);
     }
 }
@@ -254,12 +252,11 @@ pub(crate) fn ended(shim: &Shim, entry: Entry) {
         trace_end(shim, entry);
     }
     shim.ledger.allocs.clear_if_any(entry.slot);
-    shim.count(entry.tally().frees(), 1);
-    shim.count(entry.tally().free_bytes(), entry.bytes);
+    count_ended(shim, entry.tally(), entry.bytes);
     if entry.space == Space::Device {
         // The group is told first. The record of an ended context without live memory may soon serve another context.
         grouped::gave(shim, entry.context, entry.bytes);
-        contexts::discharge(shim, entry.context, entry.bytes);
+        contexts::add_live(shim, entry.context, -(entry.bytes as i64));
     }
 }
 
@@ -267,9 +264,7 @@ pub(crate) fn ended(shim: &Shim, entry: Entry) {
 pub(super) fn changed(shim: &Shim, class: Class, addr: u64, change: impl FnOnce(&mut AllocSlot)) {
     let Some(entry) = shim.registry.allocations.remove(class, addr) else { return };
     let mut bytes = entry.bytes;
-    if entry.slot != NO_SLOT
-        && let Some(mut slot) = shim.ledger.allocs.read(entry.slot)
-    {
+    if let Some(mut slot) = shim.ledger.allocs.read(entry.slot) {
         change(&mut slot);
         bytes = slot.bytes;
         shim.count(entry.tally().alloc_bytes(), bytes.wrapping_sub(entry.bytes));
@@ -295,9 +290,7 @@ pub(crate) fn shown_at(shim: &Shim, slot: u32, addr: u64) {
 
 /// Sets a flag in an allocation's record.
 pub(super) fn mark(shim: &Shim, slot: u32, addr: u64, flag: u8) {
-    if slot != NO_SLOT
-        && let Some(of) = shim.ledger.allocs.read(slot).filter(|of| of.addr == addr)
-    {
+    if let Some(of) = shim.ledger.allocs.read(slot).filter(|of| of.addr == addr) {
         shim.ledger.allocs.write(slot, AllocSlot { flags: of.flags | flag, ..of });
     }
 }
@@ -307,15 +300,11 @@ pub(super) fn mark(shim: &Shim, slot: u32, addr: u64, flag: u8) {
 pub(super) fn leave(shim: &Shim, entry: Entry) -> Entry {
     let left = Entry { kind: AllocKind::GraphLeft, space: Space::Device, ..entry };
     let Entry { slot, context, bytes, .. } = left;
-    shim.count(entry.tally().frees(), 1);
-    shim.count(entry.tally().free_bytes(), bytes);
-    shim.count(left.tally().allocs(), 1);
-    shim.count(left.tally().alloc_bytes(), bytes);
+    count_ended(shim, entry.tally(), bytes);
+    count_made(shim, left.tally(), bytes);
     contexts::add_live(shim, context, bytes as i64);
     grouped::took(shim, context, bytes);
-    if slot != NO_SLOT
-        && let Some(of) = shim.ledger.allocs.read(slot)
-    {
+    if let Some(of) = shim.ledger.allocs.read(slot) {
         let location = Location::usual(left.kind).word();
         shim.ledger.allocs.write(slot, AllocSlot { kind: left.kind as u8, location, ..of });
         shim.ledger.allocated_at(threads::shard(), of.stack, bytes);
@@ -328,9 +317,7 @@ pub(super) fn leave(shim: &Shim, entry: Entry) -> Entry {
 
 /// Changes a node's graph to another handle of the program.
 pub(super) fn set_graph(shim: &Shim, slot: u32, graph: u64) {
-    if slot != NO_SLOT
-        && let Some(of) = shim.ledger.allocs.read(slot)
-    {
+    if let Some(of) = shim.ledger.allocs.read(slot) {
         shim.ledger.allocs.write(slot, AllocSlot { extra: graph, ..of });
     }
 }

@@ -166,9 +166,14 @@ fn gone_context(shim: &Shim) -> Option<u32> {
     Some(slot)
 }
 
+/// Returns what is known of a context.
+fn entry(shim: &Shim, vendor: Vendor, handle: u64) -> Option<Known> {
+    shim.registry.contexts.map.get(&(vendor, handle)).map(|known| *known)
+}
+
 /// Returns the reference of a known context.
 pub(crate) fn known(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
-    shim.registry.contexts.map.get(&(vendor, handle)).map(|known| known.context)
+    entry(shim, vendor, handle).map(|known| known.context)
 }
 
 /// Removes a context before its real end: another thread may get the handle at once.
@@ -195,7 +200,7 @@ pub(crate) fn primaries(shim: &Shim, vendor: Vendor, device: Device) -> Vec<u64>
 
 /// True if a context is known to be the primary context of a device.
 pub(crate) fn is_primary(shim: &Shim, vendor: Vendor, handle: u64) -> bool {
-    shim.registry.contexts.map.get(&(vendor, handle)).is_some_and(|known| known.primary)
+    entry(shim, vendor, handle).is_some_and(|known| known.primary)
 }
 
 /// Returns a context's record; `None` if it found no room.
@@ -269,13 +274,6 @@ pub(crate) fn add_live(shim: &Shim, context: ContextRef, bytes: i64) {
     }
 }
 
-/// Subtracts freed device bytes from a context.
-pub(crate) fn discharge(shim: &Shim, context: ContextRef, bytes: u64) {
-    if let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) {
-        live.fetch_sub(bytes, Relaxed);
-    }
-}
-
 /// Asks the device for its used bytes, but never during a capture.
 #[cold]
 fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
@@ -330,10 +328,8 @@ pub(crate) fn others(shim: &Shim, vendor: Vendor, handle: u64) -> Vec<u64> {
     if shim.registry.contexts.count.load(Relaxed) < 2 {
         return Vec::new();
     }
-    let Some(here) = shim.registry.contexts.map.get(&(vendor, handle)).map(|known| known.device) else {
-        return Vec::new();
-    };
-    let other = |&(other, known): &(u64, Known)| other != handle && known.device == here;
+    let here = entry(shim, vendor, handle).map(|known| known.device);
+    let other = |&(other, known): &(u64, Known)| other != handle && Some(known.device) == here;
     all(shim, vendor).into_iter().filter(other).map(|(other, _)| other).collect()
 }
 

@@ -1,7 +1,6 @@
 //! `GPUMEM_FREED_IN_GRAPH`: memory that is freed while a live graph refers to it. If that graph is launched again, it
 //! may work on memory that was reused for something else.
 
-use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::EventKind;
@@ -16,6 +15,6 @@ pub(crate) fn found(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
     if shim.ledger.counter(counters::FREED_IN_GRAPH) > MOST_EVENTS {
         return;
     }
-    let record = if slot == NO_SLOT { None } else { shim.ledger.allocs.read(slot) }.unwrap_or_default();
+    let record = shim.ledger.allocs.read(slot).unwrap_or_default();
     shim.event_at(EventKind::FreedInGraph, (addr, bytes), record.stack, record.context);
 }

@@ -9,7 +9,7 @@ use super::allocations::{self, Request, belongs_to, list};
 use crate::call::Call;
 use crate::process::clock;
 use crate::records::registry::allocations::Entry;
-use crate::records::registry::graph_memory::{Inner, Nodes};
+use crate::records::registry::graph_memory::{GraphMemory, Nodes};
 use crate::records::registry::live::Class;
 use crate::shim::Shim;
 use gpumem_wire::kinds::AllocKind;
@@ -19,9 +19,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
 
 /// Locks the nodes. `None`: no graph of the process allocates.
-fn inner(shim: &Shim) -> Option<MutexGuard<'_, Inner>> {
+fn inner(shim: &Shim) -> Option<MutexGuard<'_, GraphMemory>> {
     let any = shim.registry.memory_nodes.load(Relaxed);
-    any.then(|| shim.registry.graph_memory.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    any.then(|| shim.registry.graph_memory.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Records a node that allocates at an address.
@@ -56,7 +56,7 @@ pub(crate) fn freed(shim: &Shim, addr: u64) -> bool {
 }
 
 /// Ends the record of memory that a launch left at an address.
-fn end_left(shim: &Shim, inner: &mut Inner, addr: u64) {
+fn end_left(shim: &Shim, inner: &mut GraphMemory, addr: u64) {
     if let Some(at) = inner.left.iter().position(|&(left, _)| left == addr)
         && let Some(left) = inner.left.remove(at)
     {
@@ -129,7 +129,7 @@ pub(crate) fn exec_gone(shim: &Shim, exec: u64, is_held: impl Fn(u64) -> bool) {
 const LOOKS: usize = 32;
 
 /// Handles nodes whose graph and exec are gone: marks memory that launches left, and ends the other records.
-fn leave(shim: &Shim, mut inner: MutexGuard<'_, Inner>, nodes: Nodes, is_held: impl Fn(u64) -> bool) {
+fn leave(shim: &Shim, mut inner: MutexGuard<'_, GraphMemory>, nodes: Nodes, is_held: impl Fn(u64) -> bool) {
     let again = LOOKS.min(inner.left.len());
     let mut asked: Vec<(u64, Entry)> = inner.left.drain(..again).collect();
     for node in nodes.all {
@@ -158,7 +158,7 @@ fn leave(shim: &Shim, mut inner: MutexGuard<'_, Inner>, nodes: Nodes, is_held: i
 /// Ends everything that belongs to a context.
 pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
     let Some(mut inner) = inner(shim) else { return };
-    let Inner { graphs, execs, left, .. } = &mut *inner;
+    let GraphMemory { graphs, execs, left, .. } = &mut *inner;
     let of_context =
         |nodes: &mut Nodes| nodes.all.extract_if(.., |(_, entry)| entry.context == context).collect::<Vec<_>>();
     let mut all: Vec<_> = graphs.values_mut().chain(execs.values_mut()).flat_map(of_context).collect();
@@ -168,11 +168,11 @@ pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
     end(shim, &mut inner, Nodes { all, ..Nodes::default() });
 }
 
-fn end(shim: &Shim, inner: &mut Inner, nodes: Nodes) {
+fn end(shim: &Shim, inner: &mut GraphMemory, nodes: Nodes) {
     nodes.all.into_iter().for_each(|node| end_node(shim, inner, node));
 }
 
-fn end_node(shim: &Shim, inner: &mut Inner, (addr, entry): (u64, Entry)) {
+fn end_node(shim: &Shim, inner: &mut GraphMemory, (addr, entry): (u64, Entry)) {
     if let Some(count) = inner.addresses.get_mut(&addr) {
         *count -= 1;
         if *count == 0 {

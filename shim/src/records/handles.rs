@@ -117,8 +117,7 @@ pub(crate) fn retargeted(shim: &Shim, slot: u32, took_ns: u64, set: u64, recycle
 
 /// Records a handle's new class.
 pub(crate) fn class_is(shim: &Shim, slot: u32, class: u64) {
-    let known = (slot != NO_SLOT).then(|| shim.ledger.execs.read(slot)).flatten();
-    if let Some(exec) = known.filter(|exec| exec.class != class) {
+    if let Some(exec) = shim.ledger.execs.read(slot).filter(|exec| exec.class != class) {
         shim.ledger.execs.write(slot, ExecSlot { class, ..exec });
     }
 }
@@ -147,8 +146,7 @@ pub(crate) fn source_is(shim: &Shim, slot: u32, bytes: u64) {
 }
 
 fn exec_bytes_of(shim: &Shim, vendor: Vendor, context: u64) -> Option<&AtomicU64> {
-    let context = contexts::known(shim, vendor, context)?;
-    Some(shim.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset_of!(ContextSlot, exec_bytes)))
+    contexts::field(shim, contexts::known(shim, vendor, context)?, offset_of!(ContextSlot, exec_bytes))
 }
 
 /// Records a new real exec of the cache, in a context.
@@ -188,18 +186,10 @@ fn graph_field(shim: &Shim, graph: u64, offset: usize) -> Option<&AtomicU64> {
     Some(shim.ledger.graphs.field(entry.slot, offset))
 }
 
-/// Records that a graph is held as a recipe of this many bytes.
-pub(crate) fn graph_folded(shim: &Shim, graph: Graph, bytes: u64) {
-    shim.count(counters::FOLDS, 1);
+/// Records that a graph was folded into so many bytes, or unfolded (`None`).
+pub(crate) fn graph_folded(shim: &Shim, graph: Graph, bytes: Option<u64>) {
+    shim.count(if bytes.is_some() { counters::FOLDS } else { counters::UNFOLDS }, 1);
     if let Some(field) = graph_field(shim, graph as u64, offset_of!(GraphSlot, folded_bytes)) {
-        field.store(bytes.max(1), Relaxed);
-    }
-}
-
-/// Records that a graph was rebuilt from its recipe.
-pub(crate) fn graph_unfolded(shim: &Shim, graph: Graph) {
-    shim.count(counters::UNFOLDS, 1);
-    if let Some(field) = graph_field(shim, graph as u64, offset_of!(GraphSlot, folded_bytes)) {
-        field.store(0, Relaxed);
+        field.store(bytes.map_or(0, |bytes| bytes.max(1)), Relaxed);
     }
 }

@@ -5,7 +5,6 @@ use super::contexts;
 use crate::call::Call;
 use crate::records::registry::sites::Made;
 use crate::shim::Shim;
-use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, Vendor};
 use gpumem_wire::layout::*;
@@ -16,12 +15,6 @@ use std::sync::atomic::Ordering::*;
 const SHARE: u64 = 4;
 /// The share if the device's memory is the machine's: a quarter of what all programs share would be too much.
 const INTEGRATED_SHARE: u64 = 16;
-
-/// Records that the driver refused a free: the block is still live.
-pub(crate) fn free_failed(shim: &Shim, addr: u64, status: Status) {
-    shim.count(counters::FREE_FAILURES, 1);
-    shim.event(EventKind::FreeFailed, EventSlot { a: addr, code: status as i32, ..Default::default() });
-}
 
 /// Records how much this process may take of a context's device. 0: no limit.
 pub(crate) fn limit(shim: &Shim, context: ContextRef, limit: u64) {

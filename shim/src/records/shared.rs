@@ -18,7 +18,7 @@ use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::records::registry::live::Class;
-use crate::records::registry::shared::{Inner, Row};
+use crate::records::registry::shared::{Row, Shared};
 use crate::shim::Shim;
 use gpumem_abi::types::{IpcMemHandle, Status};
 use gpumem_wire::kinds::SharedKind;
@@ -50,7 +50,7 @@ fn add(shim: &Shim, kind: SharedKind, hash: [u8; 16], record: u32, bytes: Option
     }
     let Some(of) = shim.ledger.allocs.read_if_whole(record) else { return };
     let AllocSlot { addr, serial, stack, context, .. } = of;
-    let mut inner = lock(&shim.registry.shared.inner);
+    let mut inner = lock(&shim.registry.shared);
     if inner.rows.iter().any(|row| (row.kind, row.serial, row.hash) == (kind, serial, hash)) {
         return;
     }
@@ -67,7 +67,7 @@ fn add(shim: &Shim, kind: SharedKind, hash: [u8; 16], record: u32, bytes: Option
 
 /// Makes room for a row in a full table: removes closed rows, then the older half of freed ones.
 #[inline]
-fn make_room(shim: &Shim, inner: &mut Inner) {
+fn make_room(shim: &Shim, inner: &mut Shared) {
     if (inner.rows.len() as u64) < shim.ledger.shared.capacity() {
         return;
     }
@@ -89,7 +89,7 @@ fn is_live(shim: &Shim, row: &Row) -> bool {
 }
 
 /// Ends all rows for which `stays` is false.
-fn retain(shim: &Shim, inner: &mut Inner, mut stays: impl FnMut(&Row) -> bool) {
+fn retain(shim: &Shim, inner: &mut Shared, mut stays: impl FnMut(&Row) -> bool) {
     inner.rows.retain(|row| {
         let stays = stays(row);
         if !stays {
@@ -102,7 +102,7 @@ fn retain(shim: &Shim, inner: &mut Inner, mut stays: impl FnMut(&Row) -> bool) {
 /// Records another process's memory that the program opened. If it is open already, the driver gives the same address
 /// and counts how often; it stays one import.
 pub(crate) fn opened(shim: &'static Shim, call: &Call, request: &Request, addr: u64) {
-    let mut inner = lock(&shim.registry.shared.inner);
+    let mut inner = lock(&shim.registry.shared);
     if shim.registry.allocations.get(Class::Import, addr).is_some() {
         *inner.opens.entry(addr).or_default() += 1;
     } else {
@@ -114,7 +114,7 @@ pub(crate) fn opened(shim: &'static Shim, call: &Call, request: &Request, addr: 
 /// Called before the program closes memory at an address. Returns true if the memory is open more than once, so that it
 /// stays open.
 pub(crate) fn stays_open(shim: &Shim, addr: u64) -> bool {
-    let mut inner = lock(&shim.registry.shared.inner);
+    let mut inner = lock(&shim.registry.shared);
     let Some(opens) = inner.opens.get_mut(&addr) else { return false };
     *opens -= 1;
     if *opens == 0 {
@@ -125,18 +125,18 @@ pub(crate) fn stays_open(shim: &Shim, addr: u64) -> bool {
 
 /// Records that the driver refused to close memory that was to stay open.
 pub(crate) fn close_failed(shim: &Shim, addr: u64, status: Status) {
-    *lock(&shim.registry.shared.inner).opens.entry(addr).or_default() += 1;
+    *lock(&shim.registry.shared).opens.entry(addr).or_default() += 1;
     allocations::free_failed(shim, Class::Import, addr, None, status);
 }
 
 /// Records that the program closed memory at an address.
 pub(crate) fn closed(shim: &Shim, addr: u64) {
-    let mut inner = lock(&shim.registry.shared.inner);
+    let mut inner = lock(&shim.registry.shared);
     retain(shim, &mut inner, |row| row.kind != SharedKind::Imported || row.addr != addr || is_live(shim, row));
 }
 
 /// Records that a context has ended: its memory can no longer be opened.
 pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
-    let mut inner = lock(&shim.registry.shared.inner);
+    let mut inner = lock(&shim.registry.shared);
     retain(shim, &mut inner, |row| row.context != context);
 }

@@ -10,7 +10,7 @@ use crate::shim::Shim;
 pub(crate) fn created(shim: &'static Shim, call: &Call, request: &Request, handle: u64) {
     allocations::made(shim, call, request, handle);
     let Some(entry) = shim.registry.allocations.remove(Class::Vmm, handle) else { return };
-    let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
+    let Ok(mut inner) = shim.registry.vmm.lock() else { return };
     let id = inner.next;
     inner.next += 1;
     inner.physical.insert(id, Physical { entry, handles: 1, mappings: 0 });
@@ -19,7 +19,7 @@ pub(crate) fn created(shim: &'static Shim, call: &Call, request: &Request, handl
 
 /// Records another hold on a handle.
 pub(crate) fn retained(shim: &Shim, handle: u64) {
-    let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
+    let Ok(mut inner) = shim.registry.vmm.lock() else { return };
     let Some(id) = inner.handles.get(&handle).copied() else { return };
     if let Some(physical) = inner.physical.get_mut(&id) {
         physical.handles += 1;
@@ -28,7 +28,7 @@ pub(crate) fn retained(shim: &Shim, handle: u64) {
 
 /// Removes one hold on a handle before the real release, because another thread may get the handle's number at once.
 pub(crate) fn releasing(shim: &Shim, handle: u64) -> Option<Release> {
-    let mut inner = shim.registry.vmm.inner.lock().ok()?;
+    let mut inner = shim.registry.vmm.lock().ok()?;
     let id = inner.handles.get(&handle).copied()?;
     let physical = inner.physical.get_mut(&id)?;
     physical.handles = physical.handles.saturating_sub(1);
@@ -41,7 +41,7 @@ pub(crate) fn releasing(shim: &Shim, handle: u64) -> Option<Release> {
 /// Records that the real release returned.
 pub(crate) fn released(shim: &Shim, release: Release, succeeded: bool) {
     let ended = {
-        let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
+        let Ok(mut inner) = shim.registry.vmm.lock() else { return };
         if !succeeded {
             if let Some(physical) = inner.physical.get_mut(&release.id) {
                 physical.handles += 1;
@@ -59,7 +59,7 @@ pub(crate) fn released(shim: &Shim, release: Release, succeeded: bool) {
 pub(crate) fn mapped(shim: &'static Shim, call: &Call, request: &Request, addr: u64) {
     allocations::made(shim, call, request, addr);
     let (bytes, handle) = (request.bytes, request.extra);
-    let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
+    let Ok(mut inner) = shim.registry.vmm.lock() else { return };
     let physical = inner.handles.get(&handle).copied().unwrap_or(u64::MAX);
     if let Some(physical) = inner.physical.get_mut(&physical) {
         physical.mappings += 1;
@@ -69,7 +69,7 @@ pub(crate) fn mapped(shim: &'static Shim, call: &Call, request: &Request, addr: 
 
 /// Removes all mappings in a range before it is really unmapped.
 pub(crate) fn unmapping(shim: &Shim, addr: u64, bytes: u64) -> Vec<Unmap> {
-    let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return Vec::new() };
+    let Ok(mut inner) = shim.registry.vmm.lock() else { return Vec::new() };
     let end = addr.saturating_add(bytes);
     let whole = inner.mappings.range(addr..end).filter(|(start, mapping)| start.saturating_add(mapping.bytes) <= end);
     let starts: Vec<u64> = whole.map(|(start, _)| *start).collect();
@@ -84,7 +84,7 @@ pub(crate) fn unmapping(shim: &Shim, addr: u64, bytes: u64) -> Vec<Unmap> {
 pub(crate) fn unmapped(shim: &Shim, gone: Vec<Unmap>, succeeded: bool) {
     let mut ended = Vec::new();
     {
-        let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
+        let Ok(mut inner) = shim.registry.vmm.lock() else { return };
         for Unmap { start, mapping, entry } in gone {
             if succeeded {
                 if let Some(physical) = inner.physical.get_mut(&mapping.physical) {

@@ -16,8 +16,7 @@ use crate::pool::context_pool::ContextPool;
 use crate::pool::in_transit::{Tries, are_unchanged};
 use crate::pool::private;
 use crate::pool::quota::{LimitRefused, Reserved};
-use crate::pool::serve::Obtained;
-use crate::pool::{self, Pool};
+use crate::pool::{self, Obtained, Pool};
 use crate::progress::queries;
 use crate::records;
 use crate::share::short;
@@ -153,15 +152,10 @@ pub(super) fn spill(call: &Call, owner: &'static ContextPool, bytes: u64, to: Oo
     if to == OomFallback::None {
         return Err(OUT_OF_MEMORY);
     }
-    let place = || match to {
-        OomFallback::None => Err(OUT_OF_MEMORY),
-        OomFallback::Managed => match owner.calls.managed(owner.device, bytes as usize) {
-            Ok(addr) => Ok((addr, MANAGED)),
-            // Devices that cannot share managed memory with a running host use host memory.
-            Err(_) => owner.calls.host(bytes as usize).map(|addr| (addr, HOST)),
-        },
-        OomFallback::Host => owner.calls.host(bytes as usize).map(|addr| (addr, HOST)),
-    };
+    let host = || owner.calls.host(bytes as usize).map(|addr| (addr, HOST));
+    let managed = || owner.calls.managed(owner.device, bytes as usize).map(|addr| (addr, MANAGED));
+    // Devices that cannot share managed memory with a running host use host memory.
+    let place = || if to == OomFallback::Managed { managed().or_else(|_| host()) } else { host() };
     let (addr, flags) = owner.within(place)?;
     gate::note(|shim| records::pooled::spilled(shim, call, bytes));
     Ok(Obtained { addr: Some(addr), bytes, flags })
@@ -212,11 +206,11 @@ fn of_thread(pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Con
 /// refusal, if there is no room.
 pub(super) fn room_for(call: &Call, request: &Request) -> Option<Reserved> {
     let limited = pool::of_limited(call.vendor).filter(|pool| pool.quota.is_limited());
-    let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::none()) };
+    let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::default()) };
     let owner = match request.location {
         Location::Device(device) if owner.device != device.into() => {
             let on = |other: &&'static ContextPool| other.device == device.into();
-            let Some(there) = pool.context_pools().into_iter().find(on) else { return Some(Reserved::none()) };
+            let Some(there) = pool.context_pools().into_iter().find(on) else { return Some(Reserved::default()) };
             there
         }
         _ => owner,

@@ -70,11 +70,11 @@ pub(crate) unsafe fn get_block(
         // The pool steps aside, but the limit still holds. If the driver may refuse the request for another reason, the
         // driver decides.
         let asks = !out.is_null() && bytes != 0 && !queries::capturing();
-        let mut room = Reserved::none();
+        let mut room = Reserved::default();
         let limited = || {
             let (status, reserved) = match asks {
                 true => within_limit(call, &request, || real(bytes)),
-                false => (ladder::again(call, request.bytes, request.location, || real(bytes)), Reserved::none()),
+                false => (ladder::again(call, request.bytes, request.location, || real(bytes)), Reserved::default()),
             };
             room = reserved;
             status
@@ -95,19 +95,16 @@ pub(crate) fn for_driver(call: &Call, place: Location, real: impl FnMut() -> Sta
 /// until the bytes are counted.
 #[inline]
 fn within_limit(call: &Call, request: &Request, mut real: impl FnMut() -> Status) -> (Status, Reserved) {
-    match request.space() {
-        Space::Device => match ladder::room_for(call, request) {
-            Some(room) => (ladder::again(call, request.bytes, request.location, real), room),
-            None => (OUT_OF_MEMORY, Reserved::none()),
-        },
+    let (bytes, room) = match request.space() {
+        Space::Device => (request.bytes, ladder::room_for(call, request)),
         // Managed memory needs room on the device, too. So may memory of other processes.
-        Space::Managed | Space::Unknown => {
-            (ladder::again(call, request.bytes, request.location, real), Reserved::none())
-        }
-        Space::None if request.kind == AllocKind::IpcImport => {
-            (ladder::again(call, 0, request.location, real), Reserved::none())
-        }
-        Space::Host | Space::None => (real(), Reserved::none()),
+        Space::Managed | Space::Unknown => (request.bytes, Some(Reserved::default())),
+        Space::None if request.kind == AllocKind::IpcImport => (0, Some(Reserved::default())),
+        Space::Host | Space::None => return (real(), Reserved::default()),
+    };
+    match room {
+        Some(room) => (ladder::again(call, bytes, request.location, real), room),
+        None => (OUT_OF_MEMORY, Reserved::default()),
     }
 }
 

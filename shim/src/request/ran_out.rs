@@ -17,7 +17,7 @@ use crate::shim::Shim;
 use crate::stranded;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space, Vendor};
-use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
+use gpumem_wire::layout::{ContextRef, StackRef};
 use gpumem_wire::units;
 use rustc_hash::FxHashMap;
 use std::fmt::Write;
@@ -152,14 +152,13 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
 fn top_holders(shim: &Shim, vendor: Vendor, device: u32) -> Vec<Holder> {
     let contexts = records::contexts::on(shim, vendor, device as i32);
     let mut held: FxHashMap<StackRef, Holder> = FxHashMap::default();
-    let table = &shim.ledger.allocs;
-    let of_device =
-        |slot: &AllocSlot| stranded::is_live(slot) && contexts.contains(&slot.context) && slot.space() == Space::Device;
-    for slot in (0..table.handed_out()).filter_map(|index| table.read(index as u32)).filter(of_device) {
-        let holder = held.entry(slot.stack).or_insert(Holder { stack: slot.stack, ..Default::default() });
-        holder.bytes = holder.bytes.saturating_add(slot.bytes);
-        holder.blocks += 1;
-    }
+    shim.ledger.allocs.each(|slot| {
+        if contexts.contains(&slot.context) && slot.space() == Space::Device {
+            let holder = held.entry(slot.stack).or_insert(Holder { stack: slot.stack, ..Default::default() });
+            holder.bytes = holder.bytes.saturating_add(slot.bytes);
+            holder.blocks += 1;
+        }
+    });
     let mut holders: Vec<Holder> = held.into_values().collect();
     holders.sort_unstable_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.stack));
     holders.truncate(NAMED);

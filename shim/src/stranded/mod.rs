@@ -41,7 +41,6 @@ mod safe;
 pub(crate) mod state;
 mod watch;
 
-pub(crate) use safe::is_live;
 pub(crate) use state::phase::{inside, submitted, synced};
 pub(crate) use state::uses::{may_matter, watch_all, watching};
 pub(crate) use watch::{Watch, watched};

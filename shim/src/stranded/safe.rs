@@ -11,7 +11,7 @@ use crate::shim::Shim;
 use crate::stacks::modules;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Mode, Space};
-use gpumem_wire::layout::{AllocSlot, Sealed, StackRef};
+use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
@@ -47,24 +47,15 @@ fn blocks_beside(shim: &Shim, site: &Asker) -> Option<Vec<Range<u64>>> {
     let kept = shim.stranded.sites().kept();
     let mut beside: FxHashMap<StackRef, bool> = FxHashMap::default();
     let mut ranges = Vec::new();
-    let table = &shim.ledger.allocs;
-    for index in 0..table.handed_out() {
-        let Some(slot) = table.read(index as u32).filter(is_live) else { continue };
+    // A block without a stack may belong to any function.
+    let is_beside = |stack: StackRef| stack == 0 || caller(shim, stack) == Some(own);
+    shim.ledger.allocs.each(|slot| {
         let device = slot.space() != Space::Host;
-        if slot.context != site.context || !device || kept.contains(&slot.stack) {
-            continue;
-        }
-        // A block without a stack may belong to any function.
-        let is_beside = |stack: StackRef| stack == 0 || caller(shim, stack) == Some(own);
-        if *beside.entry(slot.stack).or_insert_with(|| is_beside(slot.stack)) {
+        let may = slot.context == site.context && device && !kept.contains(&slot.stack);
+        if may && *beside.entry(slot.stack).or_insert_with(|| is_beside(slot.stack)) {
             ranges.push(slot.addr..slot.addr.saturating_add(slot.bytes.max(1)));
         }
-    }
+    });
     ranges.sort_unstable_by_key(|range| range.start);
     Some(ranges)
-}
-
-/// True if a slot's allocation is live.
-pub(crate) fn is_live(slot: &AllocSlot) -> bool {
-    slot.check != 0 && slot.check == slot.seal()
 }

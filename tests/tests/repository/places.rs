@@ -281,7 +281,7 @@ fn memory_is_asked_for_and_recorded_in_one_place() {
         ("registry.allocations.", &["records/allocations.rs", "records/shared.rs", "records/vmm.rs"]),
         ("registry.vmm.", &["records/vmm.rs"]),
         ("registry.graph_memory.", &["records/graph_memory.rs"]),
-        ("registry.shared.", &["records/shared.rs"]),
+        ("registry.shared)", &["records/shared.rs"]),
     ] {
         let only: BTreeSet<String> = only.iter().map(|&name| name.to_owned()).collect();
         assert_eq!(files_with(text), only, "{text}");

@@ -23,7 +23,7 @@ use super::both::thread_states;
 use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
 use crate::backend::answer::{done, told};
 use crate::backend::source::Records;
-use crate::backend::{cuda, driver};
+use crate::backend::{Backend, cuda, driver};
 pub(super) use contexts::named;
 
 use contexts::is_here;
@@ -84,9 +84,7 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn nodes(&self, graph: Graph) -> Option<Vec<GraphNode>> {
-        let mut nodes = Vec::new();
-        read::nodes_of(graph, &mut nodes).ok()?;
-        Some(nodes)
+        cuda::Cuda.nodes(graph)
     }
 
     fn child_graph(&self, node: GraphNode) -> Option<Graph> {

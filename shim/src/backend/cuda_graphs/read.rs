@@ -8,7 +8,7 @@ use super::places::{tag_of_copy, tag_of_memset};
 use super::shape::{Node, PACKED, Set, Shape, attribute};
 use crate::backend::answer::told;
 use crate::backend::driver;
-use crate::backend::graphs::{Read, Reading};
+use crate::backend::graphs::{Read, Reading, pinned_by};
 use crate::backend::green;
 use crate::backend::params::packed;
 use gpumem_abi::types::*;
@@ -75,7 +75,7 @@ pub(super) fn read(
                 whole = Read::CloneOnly;
                 reading.records.push(|_| {});
             }
-            other => return Err(pinned_by(other)),
+            other => return Err(pinned_by(other).unwrap_or(Pinned::UnknownNode)),
         }
         reading.kinds.push(kind as u8);
         shape.nodes.push(entry);
@@ -89,22 +89,6 @@ pub(super) fn read(
 #[inline(always)]
 fn answer<T: FromZeros>(call: impl FnOnce(&mut T) -> Option<Status>) -> Result<T, Pinned> {
     told(call).map_err(|_| Pinned::Parameters)
-}
-
-fn pinned_by(kind: NodeKind) -> Pinned {
-    match kind {
-        NodeKind::MemAlloc | NodeKind::MemFree => Pinned::MemoryNodes,
-        NodeKind::EventWait | NodeKind::EventRecord => Pinned::EventNodes,
-        NodeKind::Conditional => Pinned::Conditional,
-        NodeKind::SemaphoreSignal | NodeKind::SemaphoreWait | NodeKind::BatchMemOp => Pinned::ExternalNodes,
-        NodeKind::Kernel
-        | NodeKind::Memcpy
-        | NodeKind::Memset
-        | NodeKind::Host
-        | NodeKind::Child
-        | NodeKind::Empty
-        | NodeKind::Other => Pinned::UnknownNode,
-    }
 }
 
 fn copy_params(node: GraphNode) -> Result<CopyParams, Pinned> {
@@ -351,7 +335,7 @@ fn child(
             NodeKind::Memset => drop(tag_of_memset(&memset_params(node)?, at.1)?),
             NodeKind::Host | NodeKind::Empty => {}
             NodeKind::Child => child(functions, node, at, depth + 1, (counts, unknown))?,
-            other => return Err(pinned_by(other)),
+            other => return Err(pinned_by(other).unwrap_or(Pinned::UnknownNode)),
         }
     }
     Ok(())

@@ -91,73 +91,61 @@ impl Shape {
         value.is_some_and(|(_, value)| value[0] as u32 != 0)
     }
 
+    /// Writes the shape as words, and the kinds of its nodes behind them.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.clear();
-        out.extend_from_slice(&self.context.to_le_bytes());
-        for len in [self.nodes.len(), self.edges.len(), self.sets.len()] {
-            out.extend_from_slice(&(len as u32).to_le_bytes());
-        }
+        let mut push = |word: u64| out.extend_from_slice(&word.to_le_bytes());
+        push(self.context);
+        [self.nodes.len(), self.edges.len(), self.sets.len()].iter().for_each(|&len| push(len as u64));
         for set in &self.sets {
-            out.extend_from_slice(&(set.len() as u32).to_le_bytes());
+            push(set.len() as u64);
             for (id, value) in set {
-                out.extend_from_slice(&id.to_le_bytes());
-                value.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+                push(u64::from(*id));
+                value.iter().for_each(|word| push(*word));
             }
         }
-        for node in &self.nodes {
-            out.push(node.kind as u8);
-            match node.kind {
-                NodeKind::Kernel => {
-                    out.extend_from_slice(&node.set.to_le_bytes());
-                    out.extend_from_slice(&node.tag.to_le_bytes());
-                }
-                NodeKind::Memcpy | NodeKind::Memset => out.extend_from_slice(&node.tag.to_le_bytes()),
-                _ => {}
-            }
-        }
+        // Only kernels have a set, and their tags have 32 bits.
+        self.nodes.iter().for_each(|node| push(node.tag | u64::from(node.set) << 32));
         for edge in &self.edges {
-            out.extend_from_slice(&edge.from.to_le_bytes());
-            out.extend_from_slice(&edge.to.to_le_bytes());
-            out.extend_from_slice(&edge.data.to_le_bytes());
+            push(u64::from(edge.from) | u64::from(edge.to) << 32);
+            push(edge.data);
         }
+        out.extend(self.nodes.iter().map(|node| node.kind as u8));
     }
 
     /// Parses a shape; `None` for bytes that [`Shape::write`] did not write.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut input = Input(bytes);
-        let context = input.u64()?;
-        let (nodes, edges, sets) = (input.u32()?, input.u32()?, input.u32()?);
-        let mut shape = Self { context, ..Self::default() };
+        let nodes = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?) as usize;
+        let (words, kinds) = bytes.split_at(bytes.len().checked_sub(nodes)?);
+        let (words, rest) = words.as_chunks();
+        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let mut next = || words.next();
+        let mut shape = Self { context: next()?, ..Self::default() };
+        let [_, edges, sets] = [next()?, next()?, next()?];
         for _ in 0..sets {
             let mut set = Set::new();
-            for _ in 0..input.u32()? {
-                let id = input.u32()?;
+            for _ in 0..next()? {
+                let id = next()? as u32;
                 let mut value = AttributeValue::default();
                 for word in &mut value {
-                    *word = input.u64()?;
+                    *word = next()?;
                 }
                 set.push((id, value));
             }
             shape.sets.push(set);
         }
-        for _ in 0..nodes {
-            let kind = NodeKind::from_u8(input.take::<1>()?[0])?;
-            let mut node = Node { kind, set: 0, tag: 0 };
-            match kind {
-                NodeKind::Kernel => {
-                    node.set = u16::from_le_bytes(input.take()?);
-                    node.tag = input.u64()?;
-                }
-                NodeKind::Memcpy | NodeKind::Memset => node.tag = input.u64()?,
-                _ => {}
-            }
-            shape.nodes.push(node);
+        for &kind in kinds {
+            let (kind, word) = (NodeKind::from_u8(kind)?, next()?);
+            let is_kernel = kind == NodeKind::Kernel;
+            let (set, tag) = if is_kernel { ((word >> 32) as u16, word & u64::from(u32::MAX)) } else { (0, word) };
+            shape.nodes.push(Node { kind, set, tag });
         }
         for _ in 0..edges {
-            shape.edges.push(Edge { from: input.u32()?, to: input.u32()?, data: input.u64()? });
+            let (ends, data) = (next()?, next()?);
+            shape.edges.push(Edge { from: ends as u32, to: (ends >> 32) as u32, data });
         }
-        let inside = shape.edges.iter().all(|edge| edge.from < nodes && edge.to < nodes);
-        (input.0.is_empty() && inside).then_some(shape)
+        let inside = shape.edges.iter().all(|edge| edge.from.max(edge.to) < nodes as u32);
+        (next().is_none() && rest.is_empty() && inside).then_some(shape)
     }
 
     /// Returns a fingerprint of the kinds of nodes, their attributes, and the kinds of edges. These alone decide if a
@@ -208,24 +196,6 @@ impl Shape {
             }
         }
         (order.len() == self.nodes.len()).then_some(order)
-    }
-}
-
-struct Input<'a>(&'a [u8]);
-
-impl Input<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (bytes, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Changes of an exec by the program: an update from a graph ([`update`]), a change of one node ([`node`]), or another
 //! call of the library with the exec.
 
-mod child;
 mod node;
 mod update;
 

@@ -1,16 +1,19 @@
 //! Calls of the program about one node of an exec: set it, switch it on or off, or query it.
 
-use super::{InUse, child};
-use crate::backend::graphs::Setter;
+use super::InUse;
+use crate::backend::graphs::{GraphCalls, Setter};
 use crate::backend::source::Source;
 use crate::gate;
 use crate::graphs::handle::INVALID;
 use crate::graphs::real::Lease;
+use crate::graphs::store::ExecStore;
 use crate::records;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::ffi::c_uint;
 
+/// The most levels of nested child graphs that are followed.
+const MAX_DEPTH: u32 = 16;
 /// A handle with more changes than this has them folded into its source.
 const MANY_CHANGES: usize = 64;
 
@@ -38,7 +41,7 @@ impl InUse {
             let inside = || {
                 let _alone = template.alone();
                 let inner = (self.body.graph as Graph, node);
-                child::node_inside(self.store, inner, template.graph, place_of)
+                node_inside(self.store, inner, template.graph, place_of)
             };
             let there = at.and_then(|at| template.nodes.get(at as usize).copied());
             there.or_else(|| self.class.alone.then(inside).flatten()).map(|there| (at, there))
@@ -190,4 +193,37 @@ impl NodeChange {
     pub(crate) fn changes(&self) -> bool {
         !matches!(self, Self::IsEnabled(_))
     }
+}
+
+/// Returns the node inside a child graph of `to` at the same index as `node` has inside a child graph of `from`.
+/// `place_of` returns the indices that nodes of `from` had when `to` was made of it. The program may have removed nodes
+/// and added others since.
+/// and added others since.
+fn node_inside(
+    store: &ExecStore,
+    (from, node): (Graph, GraphNode),
+    to: Graph,
+    place_of: impl Fn(GraphNode) -> Option<u32>,
+) -> Option<GraphNode> {
+    let calls = store.library().calls;
+    let (ours, theirs) = (calls.nodes(store.sources().unfolded(from)?)?, calls.nodes(to)?);
+    ours.into_iter().find_map(|ours| {
+        let from = calls.child_graph(ours)?;
+        let theirs = *theirs.get(place_of(ours)? as usize)?;
+        node_in(calls, from, node, calls.child_graph(theirs)?, 1)
+    })
+}
+
+fn node_in(calls: &dyn GraphCalls, from: Graph, node: GraphNode, to: Graph, depth: u32) -> Option<GraphNode> {
+    let (ours, theirs) = (calls.nodes(from)?, calls.nodes(to)?);
+    if depth == MAX_DEPTH || ours.len() != theirs.len() {
+        return None;
+    }
+    if let Some(at) = ours.iter().position(|&known| known == node) {
+        return theirs.get(at).copied();
+    }
+    ours.iter().zip(&theirs).find_map(|(&a, &b)| {
+        let (a, b) = (calls.child_graph(a)?, calls.child_graph(b)?);
+        node_in(calls, a, node, b, depth + 1)
+    })
 }

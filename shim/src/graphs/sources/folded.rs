@@ -184,7 +184,7 @@ impl Sources {
         body.real = Some(built as usize);
         body.nodes = Some(self.with_work(|work| KnownNodes::new(&nodes, &mut work.scratch)));
         lock(&self.real_graphs).handles.insert(built as usize, index);
-        gate::record_if_started(|shim| records::handles::graph_unfolded(shim, graph));
+        gate::record_if_started(|shim| records::handles::graph_folded(shim, graph, None));
         Some(built)
     }
 
@@ -224,7 +224,7 @@ impl Sources {
         drop(body);
         lock(&self.real_graphs).handles.remove(&real);
         let bytes = recipe.source.bytes();
-        gate::record_if_started(|shim| records::handles::graph_folded(shim, graph, bytes));
+        gate::record_if_started(|shim| records::handles::graph_folded(shim, graph, Some(bytes)));
         Some(real as Graph)
     }
 

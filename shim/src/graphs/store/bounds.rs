@@ -84,7 +84,7 @@ impl Bounds {
     pub(super) fn reserve(&self, (host, device): (u64, u64), over: bool, pressed: &AtomicBool) -> bool {
         let mut taken = lock(&self.taken);
         let bytes = host + device;
-        let room = self.has_room(taken.count, taken.bytes + bytes);
+        let room = self.allows(taken.count + 1, taken.bytes + bytes);
         if room || over {
             taken.count += 1;
             taken.bytes += bytes;
@@ -105,38 +105,33 @@ impl Bounds {
     pub(super) fn fits_in_place_of(&self, (host, device): (u64, u64), other: &RealExec) -> bool {
         let taken = lock(&self.taken);
         let left = taken.bytes.saturating_sub(other.bytes());
-        self.has_room(taken.count.saturating_sub(1), left + host + device)
+        self.allows(taken.count, left + host + device)
     }
 
-    /// Returns true if there may be one exec more than `others`, with `bytes` in all.
-    fn has_room(&self, others: u64, bytes: u64) -> bool {
-        let (count, most) = self.most();
-        (count == 0 || others < count) && (most == 0 || bytes <= most)
+    fn allows(&self, count: u64, bytes: u64) -> bool {
+        let (most, most_bytes) = self.most();
+        (most == 0 || count <= most) && (most_bytes == 0 || bytes <= most_bytes)
     }
 
     fn look_at_pressure(&self, taken: &Totals, pressed: &AtomicBool) {
         let (count, bytes) = self.most();
         let near = |now: u64, most: u64| most != 0 && now >= most - most / 4;
         pressed.store(near(taken.count, count) || near(taken.bytes, bytes), Relaxed);
-        if self.is_exceeded(taken) {
+        if !self.allows(taken.count, taken.bytes) {
             to_go();
         }
     }
 
-    fn is_exceeded(&self, taken: &Totals) -> bool {
-        let (count, bytes) = self.most();
-        (count != 0 && taken.count > count) || (bytes != 0 && taken.bytes > bytes)
-    }
-
     /// Returns true if there are more execs than the bounds allow.
     pub(super) fn are_exceeded(&self) -> bool {
-        self.is_exceeded(&lock(&self.taken))
+        let taken = lock(&self.taken);
+        !self.allows(taken.count, taken.bytes)
     }
 
     /// Returns true if there are more execs than were lately needed at once, plus a few.
     pub(super) fn has_too_many(&self) -> bool {
         let taken = lock(&self.taken);
-        let most = taken.needed.lately(clock::now_ns(), self.long_ns() / 2) + SPARE;
+        let most = taken.needed.lately(clock::now_ns(), self.long_ns() / 2).with(SPARE, u64::saturating_add);
         taken.count > most.execs || taken.bytes > most.bytes
     }
 
@@ -157,7 +152,8 @@ impl Bounds {
         if before != need {
             let (now, window) = (clock::now_ns(), self.long_ns() / 2);
             let needed = &mut lock(&self.taken).needed;
-            needed.becomes(needed.now() - before + need, now, window);
+            let others = needed.now().with(before, u64::saturating_sub);
+            needed.becomes(others.with(need, u64::saturating_add), now, window);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Number of execs that the program needs at once. Natively there would be one for each of its handles.
 
 use crate::graphs::handle::Body;
-use std::ops::{Add, Sub};
 
 /// A number of execs, and their estimated bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,22 +19,9 @@ impl Need {
         })
     }
 
-    fn or_more(self, other: Self) -> Self {
-        Self { execs: self.execs.max(other.execs), bytes: self.bytes.max(other.bytes) }
-    }
-}
-
-impl Add for Need {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self { execs: self.execs + other.execs, bytes: self.bytes + other.bytes }
-    }
-}
-
-impl Sub for Need {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        Self { execs: self.execs.saturating_sub(other.execs), bytes: self.bytes.saturating_sub(other.bytes) }
+    /// Combines each of the two amounts with the other's.
+    pub(super) fn with(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
+        Self { execs: combine(self.execs, other.execs), bytes: combine(self.bytes, other.bytes) }
     }
 }
 
@@ -56,7 +42,7 @@ impl Needed {
     /// Returns the greatest need at once since the last window began.
     pub(super) fn lately(&self, now_ns: u64, window_ns: u64) -> Need {
         let (before, most) = self.windows(now_ns, window_ns);
-        before.or_more(most)
+        before.with(most, u64::max)
     }
 
     /// Returns the greatest need of the last window, and of the present one.
@@ -74,7 +60,7 @@ impl Needed {
             self.since_ns = now_ns;
         }
         self.now = now;
-        self.most = self.most.or_more(now);
+        self.most = self.most.with(now, u64::max);
     }
 }
 
@@ -95,6 +81,5 @@ mod tests {
         needed.becomes(need(9), 12_200, window);
         needed.becomes(need(1), 12_300, window);
         assert_eq!(needed.lately(90_000, window), need(1), "nobody asked for long");
-        assert_eq!(need(1) - need(2), need(0));
     }
 }

@@ -1,4 +1,4 @@
-//! Checks for and waits for a context's pending work.
+//! Checks for and waits for a context's pending work, by events after all of it. They are reused.
 
 use super::ContextPool;
 use crate::backend::memory::Event;
@@ -7,9 +7,44 @@ use crate::progress::activity;
 use crate::progress::device::look_in;
 use crate::progress::queries::{capturing, unless_capturing};
 use gpumem_abi::types::{SUCCESS, Status};
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 impl ContextPool {
+    /// Keeps an event for later, if it belongs to the present context.
+    pub(in crate::pool) fn keep_event(&self, generation: u32, event: Option<Event>) {
+        let mut events = self.events_now();
+        if self.generation() == generation {
+            events.extend(event);
+        }
+    }
+
+    /// Returns an event after all work submitted so far, and the submission count. `None` during a capture, or if the
+    /// driver has no such events.
+    pub(super) fn event(&self) -> Option<(Event, Option<u64>)> {
+        let submissions = activity::submissions_if_none_open();
+        let event = self.record_event_after_all()?;
+        Some((event?, submissions))
+    }
+
+    /// As [`MemoryCalls::record_event_after_all`](crate::backend::memory::MemoryCalls::record_event_after_all), in the
+    /// current context, with a spare event if there is one. `None` during a capture.
+    pub(super) fn record_event_after_all(&self) -> Option<Option<Event>> {
+        let (generation, spare) = (self.generation(), self.events_now().pop());
+        let event = unless_capturing(|| self.calls.record_event_after_all(self.context(), spare));
+        match event {
+            Some(event) => self.without_events.store(event.is_none(), Relaxed),
+            None => self.keep_event(generation, spare),
+        }
+        event
+    }
+
+    /// Returns true if the driver supported an event after all work of the context when it was last asked for one.
+    /// Drivers before 12.5 do not.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.without_events.load(Relaxed)
+    }
+
     /// Runs `f` in the context with an event after all its work, or without one if the driver has no such events. The
     /// event is kept for the next call. `None` during a capture.
     fn with_event<R>(&self, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {

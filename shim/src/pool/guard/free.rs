@@ -58,9 +58,7 @@ impl FreeSite {
 
 /// Returns the record of a live block.
 fn record(shim: &Shim, block: &Block) -> AllocSlot {
-    let slot = block.slot();
-    let there = if slot == crate::ledger::table::NO_SLOT { None } else { shim.ledger.allocs.read(slot) };
-    there.filter(|slot| slot.addr == block.addr()).unwrap_or_default()
+    shim.ledger.allocs.read(block.slot()).filter(|slot| slot.addr == block.addr()).unwrap_or_default()
 }
 
 /// A range that is read.

@@ -22,7 +22,6 @@ use crate::pool::claims;
 use crate::pool::context_pool::{ContextPool, Most};
 use crate::process::errno::KeepErrno;
 use crate::progress::activity;
-use crate::records;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -39,32 +38,30 @@ pub(super) fn release_streams_are_used() -> bool {
     RELEASE_STREAM_USED.load(Relaxed)
 }
 
-/// Tells if the program itself has just waited for the context's work. Then a real free has nothing left to wait for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waited {
-    Yes,
-    No,
-}
-
 impl Releaser {
-    /// Gives back idle blocks of a context, also while it works. Returns the bytes that went back. Calls `may` before
-    /// each real free.
-    pub(super) fn release(
-        &self,
-        context_pool: &'static ContextPool,
-        most: Most,
-        waited: Waited,
-        may: impl Fn() -> bool,
-    ) -> u64 {
+    /// Gives back idle blocks of a context on its release stream, if it has one, also while it works. Returns the bytes
+    /// that went back.
+    pub(super) fn release(&self, context_pool: &'static ContextPool, most: Most) -> u64 {
         if context_pool.idle() == 0 {
             return 0;
         }
         let _errno = KeepErrno::new();
-        let by_real_frees = waited == Waited::Yes && !release_streams_are_used();
-        context_pool.within(|| match if by_real_frees { None } else { context_pool.release_stream() } {
+        let release = |stream| self.release_on(stream, context_pool, most);
+        context_pool.within(|| context_pool.release_stream().map_or(0, release))
+    }
+
+    /// Gives back idle blocks of a context for whose work the program itself has just waited, so that a real free has
+    /// nothing left to wait for. Calls `may` before each real free.
+    pub(super) fn release_at_wait(&self, context_pool: &'static ContextPool, most: Most, may: impl Fn() -> bool) {
+        if context_pool.idle() == 0 {
+            return;
+        }
+        let _errno = KeepErrno::new();
+        let stream = || release_streams_are_used().then(|| context_pool.release_stream()).flatten();
+        context_pool.within(|| match stream() {
             Some(stream) => self.release_on(stream, context_pool, most),
             None => self.release_one_by_one(context_pool, most, may),
-        })
+        });
     }
 
     fn release_on(&self, stream: ReleaseStream, context_pool: &'static ContextPool, mut most: Most) -> u64 {
@@ -145,10 +142,9 @@ impl Releaser {
     /// Forgets a block that the driver has again. Returns its bytes.
     fn forget_released(&self, block: &'static Block, context_pool: &ContextPool) -> u64 {
         let bytes = block.bytes();
-        let gone = context_pool.shrank(bytes);
+        context_pool.shrank(bytes);
         // Not through the gate: this may run while the program's own free is being recorded.
         if let Some(shim) = gate::shim() {
-            records::grouped::gave(shim, context_pool.record(), gone);
             block_records::released(shim, block, bytes);
         }
         self.forget(block);

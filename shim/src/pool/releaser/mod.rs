@@ -22,7 +22,7 @@ use crate::process::{cancel, clock};
 use crate::progress::{activity, queries};
 use crate::shim::Shim;
 use crate::{backend, gate, records};
-use frees::{Waited, release_streams_are_used};
+use frees::release_streams_are_used;
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -150,7 +150,7 @@ impl Releaser {
         }
         let has_release_stream = context_pool.gives_back_at_once();
         if has_release_stream && release_streams_are_used() {
-            return self.release(context_pool, most, Waited::No, || context_pool.is_idle());
+            return self.release(context_pool, most);
         }
         if context_pool.is_idle() {
             context_pool.count_busy(false);
@@ -158,11 +158,7 @@ impl Releaser {
         }
         let busy = context_pool.count_busy(true);
         let worth = context_pool.idle().min(most.bytes()) >= WORTH_A_RELEASE_STREAM;
-        if has_release_stream && worth && busy >= MOST_BUSY {
-            self.release(context_pool, most, Waited::No, || false)
-        } else {
-            0
-        }
+        if has_release_stream && worth && busy >= MOST_BUSY { self.release(context_pool, most) } else { 0 }
     }
 
     /// Gives back what is due, inside a barrier that the program itself has asked for.
@@ -175,7 +171,7 @@ impl Releaser {
         // The decay curve takes a share of each block from its first moment on. A block goes once enough is due for it.
         let most = if must > 0 { Most::AtLeast(must, MOST_RELEASED) } else { Most::Within(due, MOST_RELEASED) };
         if most.bytes() > 0 {
-            self.release(context_pool, most, Waited::Yes, || true);
+            self.release_at_wait(context_pool, most, || true);
         }
     }
 
@@ -183,7 +179,7 @@ impl Releaser {
     #[cold]
     pub(super) fn trim_to_max(&self, context_pool: &'static ContextPool) {
         let most = Most::AtLeast(self.idle.over_most(context_pool), MOST_RELEASED);
-        self.release(context_pool, most, Waited::Yes, || context_pool.known_idle());
+        self.release_at_wait(context_pool, most, || context_pool.known_idle());
     }
 
     /// Gives back idle blocks of other sizes to make way for a new one.
@@ -201,7 +197,7 @@ impl Releaser {
         let in_the_way = context_pool.in_the_way(rounded);
         let worth = in_the_way >= WORTH_A_RELEASE_STREAM || in_the_way > 0 && release_streams_are_used();
         if worth && context_pool.gives_back_at_once() {
-            self.release(context_pool, Most::AtLeast(in_the_way, MOST_IN_THE_WAY), Waited::No, || false);
+            self.release(context_pool, Most::AtLeast(in_the_way, MOST_IN_THE_WAY));
         }
     }
 
@@ -259,7 +255,7 @@ impl Releaser {
         // Blocks that a late reader may still read do not go back.
         context_pool.settle_readers_within(LONGEST_WAIT);
         if context_pool.gives_back_at_once() {
-            return self.release(context_pool, Most::ALL, Waited::No, || false);
+            return self.release(context_pool, Most::ALL);
         }
         if context_pool.calls.has_context_events() {
             let idle = context_pool.idle_within(LONGEST_WAIT);
@@ -305,7 +301,7 @@ impl Releaser {
                 let aside = self.release_aside(context_pool, Most::ALL, LONGEST, |_| context_pool.is_idle());
                 back += aside.unwrap_or(0);
             }
-            back += self.release(context_pool, Most::ALL, Waited::No, || false);
+            back += self.release(context_pool, Most::ALL);
             stays += self.idle.of(context_pool);
             self.idle.tell(shim, context_pool);
         }

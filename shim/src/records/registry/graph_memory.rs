@@ -2,7 +2,6 @@
 
 use super::allocations::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
 
 /// The nodes of one graph.
 #[derive(Default)]
@@ -19,11 +18,6 @@ pub(crate) struct Nodes {
 /// held over a driver call.
 #[derive(Default)]
 pub(crate) struct GraphMemory {
-    pub(crate) inner: Mutex<Inner>,
-}
-
-#[derive(Default)]
-pub(crate) struct Inner {
     /// By the program's handle of the graph.
     pub(crate) graphs: HashMap<u64, Nodes>,
     /// Nodes of graphs that are gone, by the exec that lives on.

@@ -3,7 +3,6 @@
 use gpumem_wire::kinds::SharedKind;
 use gpumem_wire::layout::ContextRef;
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 /// A row in use.
 pub(crate) struct Row {
@@ -22,11 +21,6 @@ pub(crate) struct Row {
 /// Programs share memory as rarely as they make processes, so one lock suffices; it is never held over a driver call.
 #[derive(Default)]
 pub(crate) struct Shared {
-    pub(crate) inner: Mutex<Inner>,
-}
-
-#[derive(Default)]
-pub(crate) struct Inner {
     /// Rows, the oldest first.
     pub(crate) rows: Vec<Row>,
     /// Number of opens beyond the first, by address.

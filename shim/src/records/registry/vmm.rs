@@ -3,7 +3,6 @@
 
 use super::allocations::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
 
 /// Physical memory held by handles, by mappings, or by both.
 pub(crate) struct Physical {
@@ -34,11 +33,6 @@ pub(crate) struct Unmap {
 /// held over one of them.
 #[derive(Default)]
 pub(crate) struct Vmm {
-    pub(crate) inner: Mutex<Inner>,
-}
-
-#[derive(Default)]
-pub(crate) struct Inner {
     /// By a number of our own, because a handle's number may be reused while the memory is still mapped.
     pub(crate) physical: HashMap<u64, Physical>,
     pub(crate) handles: HashMap<u64, u64>,
@@ -46,7 +40,7 @@ pub(crate) struct Inner {
     pub(crate) next: u64,
 }
 
-impl Inner {
+impl Vmm {
     /// Removes physical memory that nothing holds any more.
     pub(crate) fn take_unheld(&mut self, id: u64) -> Option<Entry> {
         let physical = self.physical.get(&id)?;

@@ -66,12 +66,6 @@ impl Programs {
     }
 }
 
-impl Default for Programs {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 fn has_pytorch_allocator(module: &Module) -> bool {
     let name = module.path().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     name.starts_with(b"libc10_cuda.so") || name.starts_with(b"libc10_hip.so")

@@ -1,7 +1,15 @@
-//! The release stream: blocks of a context go back on it without waiting for the context's work.
+//! The shim's own streams of a context.
+//!
+//! Blocks go back on the release stream without waiting for the context's work. Fills have a stream, since a wait for
+//! that stream is allowed during any capture. A wait for the context's work is not, and a capture may begin between the
+//! fill and the wait. A fill completes before anything else is done with its block.
 
 use super::ContextPool;
 use crate::backend::memory::ReleaseStream;
+use crate::pool::block::Block;
+use crate::progress::activity;
+use crate::progress::queries::unless_capturing;
+use gpumem_abi::types::{SUCCESS, Status, Stream};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// A value of [`ContextPool::release_stream`] and of the stream for fills: no thread has asked for one.
@@ -54,5 +62,29 @@ impl ContextPool {
     /// Returns true if blocks go back without waiting for work.
     pub(crate) fn gives_back_at_once(&self) -> bool {
         self.within(|| self.release_stream()).is_some()
+    }
+
+    /// Fills a block that no work uses, and waits for the fill. Returns false if the block is not known to be filled:
+    /// the driver refused, or a capture is going on and there is no stream for fills.
+    pub(in crate::pool) fn fill(&self, block: &Block, byte: u8) -> bool {
+        let (base, bytes) = (block.base(), block.bytes() as usize);
+        let status = self.within(|| match self.fill_stream() {
+            Some(stream) => Some(self.calls.fill_on(base, byte, bytes, stream)),
+            None => unless_capturing(|| match self.calls.fill(base, byte, bytes) {
+                SUCCESS => self.calls.synchronize(),
+                refused => refused,
+            }),
+        });
+        status.inspect(|&status: &Status| activity::saw(status)) == Some(SUCCESS)
+    }
+
+    /// Returns the stream for fills, in the current context.
+    fn fill_stream(&self) -> Option<Stream> {
+        let known = self.fill_stream.load(Acquire);
+        if known != UNKNOWN {
+            return Some(known as Stream);
+        }
+        let made = self.calls.fill_stream().ok().flatten()?;
+        Some(self.first_stream(&self.fill_stream, made as usize) as Stream)
     }
 }
