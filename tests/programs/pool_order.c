@@ -98,19 +98,27 @@ static void running(void) {
     }
 }
 
-/* Prints how many driver calls so many pairs took; which context is current may be asked. */
+static long ms_since(struct timespec from) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec - from.tv_sec) * 1000 + (now.tv_nsec - from.tv_nsec) / 1000000;
+}
+
+/* Prints how many driver calls so many pairs made, and their milliseconds; which context is current may be asked. */
 static void idle(void) {
     enum { PAIRS = 1000 };
+    struct timespec from;
     static const size_t sizes[] = {64 * KIB, 300 * KIB, MIB, 4 * MIB};
     for (int i = 0; i < 4; i++) give(get(sizes[i]), sizes[i]);
     OK(cuCtxSynchronize());
     give(get(MIB), MIB);
     uint64_t calls = stat_of("driver_calls") - stat_of("cuCtxGetCurrent"), allocs = stat_of("cuMemAlloc_v2"), frees = stat_of("cuMemFree_v2");
+    clock_gettime(CLOCK_MONOTONIC, &from);
     for (int i = 0; i < PAIRS; i++) {
         CUdeviceptr p = get(sizes[i & 3]);
         give(p, sizes[i & 3]);
     }
-    fprintf(stderr, "calls %llu allocs %llu frees %llu\n", (unsigned long long)(stat_of("driver_calls") - stat_of("cuCtxGetCurrent") - calls),
+    fprintf(stderr, "took %ld calls %llu allocs %llu frees %llu\n", ms_since(from), (unsigned long long)(stat_of("driver_calls") - stat_of("cuCtxGetCurrent") - calls),
             (unsigned long long)(stat_of("cuMemAlloc_v2") - allocs), (unsigned long long)(stat_of("cuMemFree_v2") - frees));
     /* Something given to the device: the next free waits again, once. */
     Stream s = stream_new(1);
@@ -131,16 +139,16 @@ static void sizes(void) {
     enum { SIZES = 150 };
     static CUdeviceptr p[SIZES];
     size_t bytes[SIZES];
-    struct timespec from, to;
+    struct timespec from;
     give(get(64 * KIB), 64 * KIB);
     uint64_t calls = stat_of("driver_calls"), asked = stat_of("cuCtxGetCurrent"), allocs = stat_of("cuMemAlloc_v2");
     clock_gettime(CLOCK_MONOTONIC, &from);
     for (int i = 0; i < SIZES; i++) p[i] = get(bytes[i] = 5 * MIB + (size_t)i * 26 * KIB);
-    clock_gettime(CLOCK_MONOTONIC, &to);
+    long took = ms_since(from);
     allocs = stat_of("cuMemAlloc_v2") - allocs;
     fprintf(stderr, "beside %llu asked %llu took %ld used %llu\n", (unsigned long long)(stat_of("driver_calls") - calls - allocs),
             (unsigned long long)(stat_of("cuCtxGetCurrent") - asked),
-            (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000, (unsigned long long)stat_of("device_used"));
+            took, (unsigned long long)stat_of("device_used"));
     EXPECT(allocs, SIZES);
     for (int i = 0; i < SIZES; i++) give(p[i], bytes[i]);
 }

@@ -1,12 +1,13 @@
 //! A free: the pool keeps the block, or gives it back to the driver.
 
-use super::Pool;
-use super::answers::NOWHERE;
 use super::block::{Block, HOST, PINNED, SPILLED, State};
 use super::block_records;
 use super::claims;
 use super::context_pool::ContextPool;
 use super::guard::{FreeSite, LATE_WITHIN};
+use super::quota::Quota;
+use super::releaser::Releaser;
+use super::rules::BlockRules;
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
@@ -24,7 +25,7 @@ use gpumem_wire::trace::Action;
 const POISON: u8 = 0xa5;
 
 /// Result of the first look at a free: how to go on.
-enum FreeStep {
+pub(super) enum FreeStep {
     Done,
     /// Work may still use the block: the free has to wait for it.
     Wait(&'static Block, &'static ContextPool),
@@ -34,40 +35,23 @@ enum FreeStep {
     NotOurs,
 }
 
-impl Pool {
-    /// Frees a block. Returns `None` if no block of the pool is at this address. `real` is the real function.
-    #[inline]
-    pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        match gate::note(|shim| self.begin_free(shim, addr)) {
-            Some(FreeStep::Done) => Some(SUCCESS),
-            Some(FreeStep::NotOurs) => None,
-            Some(FreeStep::Twice) => Some(real(NOWHERE)),
-            Some(FreeStep::Real(block)) => Some(self.give_up(block, real)),
-            Some(FreeStep::Wait(block, context_pool)) => Some(self.wait_and_keep(call, block, context_pool, real)),
-            // Recording has ended, so the block goes back to the driver.
-            None => Some(self.give_up(self.take_live(addr)?, real)),
-        }
-    }
+/// The parts of a pool that a free uses.
+#[derive(Clone, Copy)]
+pub(super) struct FreeParts<'a> {
+    pub rules: &'a BlockRules,
+    pub quota: &'a Quota,
+    pub releaser: &'a Releaser,
+}
 
-    /// Frees in stream order: the driver decides, and the block belongs to the driver from then on.
-    pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        match self.take_live(addr) {
-            Some(block) => {
-                gate::note(|shim| stranded::freed(shim, addr, || Some(block.memory())));
-                Some(self.give_up(block, real))
-            }
-            None => self.releaser.blocks().get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
-        }
-    }
-
+impl FreeParts<'_> {
     /// Takes the live block at an address. No other thread can free it afterwards.
-    fn take_live(&self, addr: u64) -> Option<&'static Block> {
+    pub(super) fn take_live(self, addr: u64) -> Option<&'static Block> {
         self.releaser.blocks().get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))
     }
 
     /// Takes the first look at a free.
     #[inline]
-    fn begin_free(&self, shim: &'static Shim, addr: u64) -> FreeStep {
+    pub(super) fn begin(self, shim: &'static Shim, addr: u64) -> FreeStep {
         let Self { rules, releaser, .. } = self;
         let Some(block) = releaser.blocks().get(addr) else { return FreeStep::NotOurs };
         if !block.turn_to(addr, State::Live, State::Busy) {
@@ -95,8 +79,8 @@ impl Pool {
 
     /// Puts a block that no work uses where later requests find it. Subtracts its bytes from the live bytes.
     #[inline]
-    fn put(&self, shim: &'static Shim, block: &'static Block, context_pool: &'static ContextPool) {
-        let Self { rules, quota, releaser, .. } = self;
+    fn put(self, shim: &'static Shim, block: &'static Block, context_pool: &'static ContextPool) {
+        let Self { rules, quota, releaser } = self;
         let (idle, bytes) = (releaser.idle(), block.asked() as i64);
         let _transit = quota.transit(context_pool);
         let cache = idle.cache();
@@ -124,8 +108,8 @@ impl Pool {
 
     /// Frees a block that work may still use.
     #[cold]
-    fn wait_and_keep(
-        &self,
+    pub(super) fn wait(
+        self,
         call: &Call,
         block: &'static Block,
         context_pool: &'static ContextPool,
@@ -205,7 +189,7 @@ impl Pool {
     /// `quarantine`: most bytes that are kept from use. Blocks that no longer fit leave now, and the guard reads them in
     /// the same work for the device.
     fn fill_freed(
-        &self,
+        self,
         call: &Call,
         block: &'static Block,
         context_pool: &'static ContextPool,
@@ -226,7 +210,7 @@ impl Pool {
 
     /// Gives the block back to the driver. Takes it out of the map first, because another thread may get the address at
     /// once.
-    fn give_up(&self, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
+    pub(super) fn give_up(self, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
         let Self { quota, releaser, .. } = self;
         let addr = block.addr();
         let context_pool = ContextPool::of(block);

@@ -82,9 +82,11 @@ use crate::process::fences;
 use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use crate::stranded::{self, SMALLEST, Watch};
+use answers::NOWHERE;
 use block::{Block, INTACT, SPILLED, State};
 use context_pool::ContextPool;
-use gpumem_abi::types::Device;
+use free::{FreeParts, FreeStep};
+use gpumem_abi::types::{Device, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
@@ -256,6 +258,40 @@ impl Pool {
             blocks.remove(addr);
         }
         addr
+    }
+
+    /// Returns the parts that a free uses.
+    #[inline(always)]
+    fn frees(&self) -> FreeParts<'_> {
+        let Self { rules, quota, releaser, .. } = self;
+        FreeParts { rules, quota, releaser }
+    }
+
+    /// Frees a block. Returns `None` if no block of the pool is at this address. `real` is the real function.
+    #[inline]
+    pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+        let free = self.frees();
+        match gate::note(|shim| free.begin(shim, addr)) {
+            Some(FreeStep::Done) => Some(SUCCESS),
+            Some(FreeStep::NotOurs) => None,
+            Some(FreeStep::Twice) => Some(real(NOWHERE)),
+            Some(FreeStep::Real(block)) => Some(free.give_up(block, real)),
+            Some(FreeStep::Wait(block, context_pool)) => Some(free.wait(call, block, context_pool, real)),
+            // Recording has ended, so the block goes back to the driver.
+            None => Some(free.give_up(free.take_live(addr)?, real)),
+        }
+    }
+
+    /// Frees in stream order: the driver decides, and the block belongs to the driver from then on.
+    pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+        let free = self.frees();
+        match free.take_live(addr) {
+            Some(block) => {
+                gate::note(|shim| stranded::freed(shim, addr, || Some(block.memory())));
+                Some(free.give_up(block, real))
+            }
+            None => self.releaser.blocks().get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
+        }
     }
 }
 

@@ -50,7 +50,7 @@ fn no_name_is_exported_by_accident() {
     assert!(names.len() > 150);
     for name in names {
         let ours = ["cu", "cuda", "hip", "gpumem_"].iter().any(|prefix| name.starts_with(prefix));
-        assert!(ours || ["dlsym", "dlvsym", "dlclose"].contains(&name), "{name} is exported");
+        assert!(ours || ["dlsym", "dlvsym", "dlclose", "pthread_key_delete"].contains(&name), "{name} is exported");
     }
 }
 

@@ -31,9 +31,10 @@ fn with(program: Program, setting: &[(&str, &str)]) -> Ran {
 fn pairs_with_nothing_in_between_are_no_driver_calls() {
     for setting in [&[][..], &[("GPUMEM_FREE", "deferred")]] {
         let ran = with(program("pool_order").arg("idle"), setting);
-        let [calls, allocs, frees] = ["calls", "allocs", "frees"].map(|what| number(&ran, what));
+        let [took, calls, allocs, frees] = ["took", "calls", "allocs", "frees"].map(|what| number(&ran, what));
         assert_eq!((allocs, frees), (0, 0), "{setting:?}");
-        assert!(calls <= 8, "{calls} driver calls in 1000 pairs, {setting:?}");
+        // The control thread has some questions, too.
+        assert!(calls <= 8 + took / 20, "{calls} driver calls in 1000 pairs in {took} ms, {setting:?}");
         let ledger = ran.ledger();
         assert!(ledger.counter(counters::POOL_HITS) >= 1000, "{setting:?}");
     }

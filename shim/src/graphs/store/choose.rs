@@ -1,5 +1,5 @@
 //! Chooses the real exec for a handle: a parked one or a cold one, a new one, or one of another handle.
-//! docs/graphs.md, "A launch", tells the order.
+//! [`policy`](super::policy) decides the steps; this file carries them out.
 //!
 //! **A new exec instead of a retarget.** If the device is behind, the host has the time to make one. When an exec's
 //! node is given another grid, block, shared memory or function, the device reads that node's parameters afresh at
@@ -8,10 +8,10 @@
 //! times as long as a retarget.
 
 use super::ExecStore;
-use super::bounds::COLD_TIMES;
 use super::candidates::{Candidates, MAX_TRIES, parked_first};
 use super::give_back::age_of;
 use super::make::WantedExec;
+use super::policy::{Age, ChoiceStep, Facts, counts};
 use super::take::{Idle, IdleDevices};
 use crate::gate;
 use crate::graphs::real::{Lease, RealExec, StreamKey};
@@ -26,10 +26,6 @@ use std::sync::atomic::Ordering::*;
 /// Number of instantiates by which the device has to be behind, so that it does not run dry during one. The rest of
 /// making an exec is shorter than one instantiate.
 const BEHIND: u64 = 2;
-
-/// One of this many misses without room counts as a use: the exec that the miss takes moves to the newest place in the
-/// order of uses. On such a miss an unused exec of another class may be destroyed as well.
-const PROMOTED: u64 = 32;
 
 /// Origin of a handle's exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +59,7 @@ struct Search<'a, 'b> {
 }
 
 impl ExecStore {
-    /// Gets a real exec for a class, leased. `comes_back`: the handle had an exec, and another handle took it.
+    /// Gets a real exec for a class, leased. The order is that of [`Facts::steps`].
     ///
     /// # Errors
     /// The library's status, from instantiate.
@@ -75,13 +71,21 @@ impl ExecStore {
     ) -> Result<FoundExec, Status> {
         let class = wanted.class;
         self.destroy_completed();
+        let (now, idle_ns) = (clock::now_ns(), self.bounds.idle_ns());
+        let facts = Facts {
+            is_shared: class.shared,
+            comes_back,
+            fewer_than_handles: comes_back && self.bounds.has_fewer_than_handles(),
+            short_age_ns: age_of(&self.short_ns, now),
+            long_ns: self.bounds.long_ns(),
+        };
         let mut search = Search {
             store: self,
             wanted,
             stream_key,
             bytes: class.shape.exec_bytes(),
-            now: clock::now_ns(),
-            idle_ns: self.bounds.idle_ns(),
+            now,
+            idle_ns,
             ours: Candidates::default(),
             tries: MAX_TRIES,
             idle_devices: IdleDevices::default(),
@@ -90,8 +94,10 @@ impl ExecStore {
         if class.shared {
             search.ours = self.execs.candidates(search.key(), |real| search.age(real).is_cold());
         }
-        if let Some(found) = search.within_bounds(comes_back)? {
-            return Ok(found);
+        for step in facts.steps() {
+            if let Some(found) = search.carry_out(step)? {
+                return Ok(found);
+            }
         }
         // A launch does not wait for pending work. The new exec goes above the bound, and an exec is destroyed once one
         // has completed.
@@ -103,49 +109,46 @@ impl ExecStore {
 }
 
 impl Search<'_, '_> {
-    /// Takes an exec of the class, or makes one within the bounds. Returns `None` if nothing has completed.
-    fn within_bounds(&mut self, comes_back: bool) -> Result<Option<FoundExec>, Status> {
-        let parked = parked_first(&self.ours.parked, self.stream_key);
-        if let Some(found) = self.take_first(parked) {
-            return Ok(Some(found));
-        }
-        // Natively a handle that comes back would have had its own exec all the time.
-        if comes_back && self.lacks_execs() && self.reserve() {
-            self.store.parked_go();
-            if let Ok(found) = self.make() {
-                return Ok(Some(found));
+    /// Carries out a step. Returns `None` if it finds no exec.
+    fn carry_out(&mut self, step: ChoiceStep) -> Result<Option<FoundExec>, Status> {
+        match step {
+            ChoiceStep::TakeParked => Ok(self.take_first(parked_first(&self.ours.parked, self.stream_key))),
+            ChoiceStep::MakeOwn if self.reserve() => {
+                self.store.parked_go();
+                Ok(self.make().ok())
+            }
+            ChoiceStep::TakeCold => {
+                let cold = std::mem::take(&mut self.ours.cold);
+                Ok(self.take_first(cold))
+            }
+            ChoiceStep::Make if self.reserve() => {
+                self.make_way_for_growth();
+                self.make().map(Some)
+            }
+            ChoiceStep::MakeOwn | ChoiceStep::Make => Ok(None),
+            ChoiceStep::MakeForUnwanted => {
+                self.counts = counts(self.store.thrash.found_no_room(&self.store.bounds));
+                // A parked exec of another class goes first. Now and then a cold exec of another class goes as well;
+                // not more often, because after a pause all execs are cold.
+                let goes = |real: &RealExec| real.is_parked() || (self.counts && self.age(real).is_unwanted());
+                self.make_for(self.store.execs.first_of_all(|real| self.is_of_another(real) && goes(real)))
+            }
+            ChoiceStep::Replace => Ok(self.replace().map(|lease| (lease, Origin::New))),
+            ChoiceStep::TakeOldest => {
+                let first = std::mem::take(&mut self.ours.first);
+                let mut found = self.take_first(first);
+                // The exec stays the oldest in the order of uses, so it also serves the next launch that finds no room.
+                // Otherwise handles that take turns, and are a few more than there are execs, would all lose their
+                // execs before they come again.
+                found.iter_mut().for_each(|(lease, _)| lease.body().stays = !self.counts);
+                Ok(found)
+            }
+            ChoiceStep::MakeForAny => {
+                let all = self.store.execs.in_order(0).into_iter();
+                let others: Vec<_> = all.filter(|real| self.is_of_another(real)).take(MAX_TRIES).collect();
+                self.make_for(others)
             }
         }
-        let cold = std::mem::take(&mut self.ours.cold);
-        if let Some(found) = self.take_first(cold) {
-            return Ok(Some(found));
-        }
-        if self.reserve() {
-            self.make_way_for_growth();
-            return self.make().map(Some);
-        }
-        self.counts = counts(self.store.thrash.found_no_room(&self.store.bounds));
-        // A parked exec of another class goes first. Now and then a cold exec of another class goes as well; not more
-        // often, because after a pause all execs are cold.
-        let goes = |real: &RealExec| real.is_parked() || (self.counts && self.age(real).is_unwanted());
-        let unwanted = self.store.execs.first_of_all(|real| self.is_of_another(real) && goes(real));
-        if let Some(found) = self.make_for(unwanted)? {
-            return Ok(Some(found));
-        }
-        if let Some(lease) = self.replace() {
-            return Ok(Some((lease, Origin::New)));
-        }
-        let first = std::mem::take(&mut self.ours.first);
-        if let Some((mut lease, origin)) = self.take_first(first) {
-            // The exec stays the oldest in the order of uses, so it also serves the next launch that finds no room.
-            // Otherwise handles that take turns, and are a few more than there are execs, would all lose their execs
-            // before they come again.
-            lease.body().stays = !self.counts;
-            return Ok(Some((lease, origin)));
-        }
-        let all = self.store.execs.in_order(0).into_iter();
-        let others: Vec<_> = all.filter(|real| self.is_of_another(real)).take(MAX_TRIES).collect();
-        self.make_for(others)
     }
 
     fn key(&self) -> usize {
@@ -155,12 +158,6 @@ impl Search<'_, '_> {
     fn age(&self, real: &RealExec) -> Age {
         let ns = self.now.saturating_sub(real.used_ns.load(Relaxed));
         Age { ns, is_parked: real.is_parked(), idle_ns: self.idle_ns }
-    }
-
-    /// Returns true if there are fewer execs than handles that need one, and memory was not short lately.
-    fn lacks_execs(&self) -> bool {
-        let bounds = &self.store.bounds;
-        bounds.has_fewer_than_handles() && age_of(&self.store.short_ns, self.now) > bounds.long_ns()
     }
 
     fn is_of_another(&self, real: &RealExec) -> bool {
@@ -265,58 +262,5 @@ impl Search<'_, '_> {
         let real = lease.real();
         let same = real.stream_key.load(Relaxed) == stream_key && real.marked.load(Relaxed);
         same && launched(real) <= before && !self.store.completion.has_completed(&mut lease, stream_key)
-    }
-}
-
-/// The age of an exec, which decides if a launch of another class, or another handle of its own class, may take it.
-#[derive(Clone, Copy, Debug)]
-struct Age {
-    /// Time since its last launch.
-    ns: u64,
-    is_parked: bool,
-    /// `GPUMEM_GRAPH_IDLE`. 0: no time counts as idle.
-    idle_ns: u64,
-}
-
-impl Age {
-    /// Returns true if another handle of its class may have it although there is room for a new one.
-    fn is_cold(self) -> bool {
-        self.idle_ns != 0 && self.ns > self.idle_ns
-    }
-
-    /// Returns true if this exec has been idle long enough to be evicted for another class. If `GPUMEM_GRAPH_IDLE` is
-    /// 0, an exec with a handle is never evicted for its age.
-    fn is_unwanted(self) -> bool {
-        match self.is_parked {
-            true => self.ns > self.idle_ns,
-            false => self.idle_ns != 0 && self.ns > self.idle_ns.saturating_mul(COLD_TIMES),
-        }
-    }
-}
-
-/// Returns true if a miss counts as a use. `misses`: the number without room so far, including this one.
-fn counts(misses: u64) -> bool {
-    misses.is_multiple_of(PROMOTED)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_cold_and_what_nobody_wants() {
-        let age = |ns, is_parked, idle_ns| Age { ns, is_parked, idle_ns };
-        let facts = [
-            (age(11, false, 10), (true, false)),
-            (age(10, true, 10), (false, false)),
-            (age(11, true, 10), (true, true)),
-            (age(101, false, 10), (true, true)),
-            (age(u64::MAX, false, 0), (false, false)),
-            (age(1, true, 0), (false, true)),
-        ];
-        for (age, told) in facts {
-            assert_eq!((age.is_cold(), age.is_unwanted()), told, "{age:?}");
-        }
-        assert_eq!((1..=96).filter(|&misses| counts(misses)).collect::<Vec<_>>(), [32, 64, 96]);
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! * Ends of contexts, streams and code: [`going`].
 //! * An exec that holds a handle's content ([`hold`]): one that is *retargeted* node by node, a new one, or one that is
-//!   updated from a clone. The exec that a launch gets: [`choose`].
+//!   updated from a clone. The exec that a launch gets: [`choose`], by the order of [`policy`].
 //! * Making execs: [`make`]. Execs that go when memory is short: [`give_back`]. The end of a handle, and execs without a
 //!   handle: [`parked`].
 //! * An exec is taken from its handle, and destroyed: [`take`].
@@ -20,6 +20,7 @@ mod hold;
 pub(super) mod make;
 pub(super) mod needed;
 mod parked;
+mod policy;
 mod take;
 #[cfg(test)]
 mod tests;
