@@ -146,6 +146,27 @@ fn sub_interpreters_may_end_on_any_thread() {
     embedded("many", |ran| assert!(functions(ran).contains(&"run".into())));
 }
 
+/// Code that is made and forgotten in a loop: each piece may lie where the one before did.
+#[test]
+fn code_that_takes_the_place_of_other_code_has_its_own_name() {
+    let text = "
+for round in range(600):
+    space = {'allocate': allocate, 'free': rt.cudaFree}
+    exec(f'def made_{round:03}(): free(allocate(4096))', space)
+    space[f'made_{round:03}']()
+    del space
+print('done')
+";
+    for interpreter in interpreters() {
+        let ran = inline(&interpreter, text).preloaded().ok();
+        assert_eq!(ran.out, "done\n");
+        let functions = functions(&ran);
+        let missing: Vec<_> =
+            (0..600).map(|round| format!("made_{round:03}")).filter(|name| !functions.contains(name)).collect();
+        assert!(missing.is_empty(), "{interpreter:?}: {missing:?}");
+    }
+}
+
 /// A child of a fork has a ledger of its own, with the code in it.
 #[test]
 fn a_forked_child_tells_its_frames() {

@@ -247,6 +247,10 @@ fn published(version: Version, runtime: u64, at: &Published) -> Result<Shape, St
     let offset =
         |offset: u64| word(offset).and_then(|word| if word < MOST { Ok(word) } else { Err("its offsets are odd") });
     let ascii = offset(at.ascii)?;
+    let [first_line, file, name, lines_at] =
+        [offset(at.first_line)?, offset(at.file)?, offset(at.name)?, offset(at.lines)?];
+    // The place of the serial number is not published: it lies where it did if all around it does.
+    let is_as_before = (first_line, file, name, lines_at) == (V312.first_line, V312.file, V312.name, V312.lines_at);
     Ok(Shape {
         thread_id: offset(at.thread_id)?,
         innermost: Innermost::Here(offset(at.current_frame)?),
@@ -254,10 +258,11 @@ fn published(version: Version, runtime: u64, at: &Published) -> Result<Shape, St
         code: offset(at.executable)?,
         instruction: Instruction::Address(offset(at.instruction)?, offset(at.code)?),
         entry: Entry::Trampoline(offset(at.owner)?),
-        first_line: offset(at.first_line)?,
-        name: offset(at.name)?,
-        file: offset(at.file)?,
-        lines_at: offset(at.lines)?,
+        first_line,
+        name,
+        file,
+        lines_at,
+        serial: if is_as_before { V312.serial } else { 0 },
         interpreter: offset(at.interpreter)?,
         ascii,
         compact: ascii + 16,
