@@ -84,7 +84,7 @@ metrics! {
     Gauge DEVICE_GRAPH_BYTES = "gpumem_device_graph_bytes" ["device, uuid, device_name"] "Estimated device bytes of graph execs, parked ones included.";
     Gauge DEVICE_POOL_IDLE_BYTES = "gpumem_device_pool_idle_bytes" ["device, uuid, device_name"] "Bytes that the driver keeps for the default stream-ordered pool beyond live allocations.";
     Gauge DEVICE_GRAPH_MEMORY_BYTES = "gpumem_device_graph_memory_bytes" ["device, uuid, device_name"] "Bytes that the driver keeps for the memory nodes of graphs, beyond memory that graphs left.";
-    Gauge DEVICE_TAKEN_BYTES = "gpumem_device_taken_bytes" ["device, uuid, device_name"] "Bytes that the driver took for itself, measured as the fall of free memory during calls that ask for none.";
+    Gauge DEVICE_TAKEN_BYTES = "gpumem_device_taken_bytes" ["device, uuid, device_name"] "Bytes that the driver took for itself, measured: how much free memory fell during calls that ask for none.";
     Gauge DEVICE_LIMIT_BYTES = "gpumem_device_limit_bytes" ["device, uuid, device_name"] "Bytes that the process may take of the device, where GPUMEM_LIMIT is set.";
     Gauge DEVICE_TOTAL_BYTES = "gpumem_device_total_bytes" ["device, uuid, device_name"] "Memory of the device.";
     Gauge DEVICE_USED_BYTES = "gpumem_device_used_bytes" ["device, uuid, device_name"] "Bytes in use on the device by all processes: as NVML reports them, else as the process saw them within the last minute, with its own changes since.";
