@@ -203,8 +203,8 @@ fn connect(socket: &Seen, until: Instant) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Returns the pid and user of the process at the other end, as the kernel names them. The pid is 0 for a process in a namespace that cannot be seen
-/// from here.
+/// Returns the pid and user of the process at the other end, as the kernel names them. The pid is 0 for a process in a
+/// namespace that cannot be seen from here.
 pub(crate) fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

@@ -28,23 +28,13 @@ const NOT_FOUND: usize = 1;
 /// # Safety
 /// As for `dlsym`; scopes that depend on the caller are those of this library.
 unsafe fn real_dlsym(handle: *mut c_void, name: &CStr) -> usize {
-    let real = slot(&REAL_DLSYM, c"dlsym");
+    let real = elf::symbol_after_us_once(&REAL_DLSYM, c"dlsym");
     if real == 0 {
         return 0;
     }
-    // SAFETY: `slot` found the real dlsym, which has this prototype. Our caller vouches for
+    // SAFETY: the symbol behind us is the real dlsym, which has this prototype. Our caller vouches for
     // `handle`, and `name` is a C string.
     unsafe { std::mem::transmute::<usize, Dlsym>(real)(handle, name.as_ptr()) as usize }
-}
-
-fn slot(slot: &AtomicUsize, name: &CStr) -> usize {
-    let real = slot.load(Relaxed);
-    if real != 0 {
-        return real;
-    }
-    let real = elf::symbol_after_us(name).unwrap_or(0);
-    slot.store(real, Relaxed);
-    real
 }
 
 /// Calls the real `dlclose`, and notes that earlier facts about loaded libraries may be wrong now.
@@ -64,11 +54,11 @@ unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
 /// As for `dlclose`.
 unsafe fn real_dlclose(handle: *mut c_void) -> c_int {
     static REAL: AtomicUsize = AtomicUsize::new(0);
-    let real = slot(&REAL, c"dlclose");
+    let real = elf::symbol_after_us_once(&REAL, c"dlclose");
     if real == 0 {
         return -1;
     }
-    // SAFETY: `slot` found the real dlclose, which has this prototype. Our caller vouches for
+    // SAFETY: the symbol behind us is the real dlclose, which has this prototype. Our caller vouches for
     // `handle`.
     unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> c_int>(real)(handle) }
 }
@@ -84,8 +74,8 @@ unsafe extern "C" fn decide(
     version: *const c_char,
     return_address: usize,
 ) -> usize {
-    slot(&REAL_DLSYM, c"dlsym");
-    slot(&REAL_DLVSYM, c"dlvsym");
+    elf::symbol_after_us_once(&REAL_DLSYM, c"dlsym");
+    elf::symbol_after_us_once(&REAL_DLVSYM, c"dlvsym");
     if name.is_null() {
         return JUMP;
     }

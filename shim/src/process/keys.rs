@@ -27,13 +27,10 @@ pub(crate) fn deletions() -> u32 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_key_delete(key: libc::pthread_key_t) -> c_int {
     static REAL: AtomicUsize = AtomicUsize::new(0);
-    if REAL.load(Relaxed) == 0 {
-        REAL.store(elf::symbol_after_us(DELETE).unwrap_or(0), Relaxed);
-    }
     if WATCHED.load(Acquire) == key.wrapping_add(1) {
         DELETIONS.fetch_add(1, AcqRel);
     }
-    match REAL.load(Relaxed) {
+    match elf::symbol_after_us_once(&REAL, DELETE) {
         0 => libc::EINVAL,
         // SAFETY: the symbol behind us has this prototype. The key goes on as it came.
         real => unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(libc::pthread_key_t) -> c_int>(real)(key) },

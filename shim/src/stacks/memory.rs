@@ -3,6 +3,7 @@
 use crate::process::errno::KeepErrno;
 use crate::process::peek::read_memory;
 use crate::process::threads;
+use crate::process::wiped::process_id;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
@@ -122,7 +123,7 @@ fn readable(mut from: u64, to: u64) -> bool {
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: pages };
         // SAFETY: `local` describes `bytes`, which has room for a byte of each page. The kernel
         // checks `remote`, and answers with an error for what is not mapped.
-        let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, remote.as_ptr(), pages as u64, 0) };
+        let read = unsafe { libc::process_vm_readv(process_id(), &local, 1, remote.as_ptr(), pages as u64, 0) };
         if read != pages as isize {
             return false;
         }

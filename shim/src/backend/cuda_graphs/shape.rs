@@ -1,10 +1,11 @@
 //! The shape of a graph as bytes: written while a graph is read, parsed when one is built or run.
 //!
 //! ```text
-//! context u64, nodes u32, edges u32, sets u32
-//! per set: attributes u32, then per attribute: id u32, value 64 bytes
-//! per node: kind u8; a kernel: set u16, tag u64; a copy or memset: tag u64
-//! per edge: from u32, to u32, data u64
+//! words of 64 bits: context, number of nodes, of edges, of sets
+//!   per set: number of attributes, then per attribute: id, value (8 words)
+//!   per node: tag; of a kernel, the tag in the lower half and the set in the upper
+//!   per edge: from in the lower half and to in the upper, then data
+//! a byte per node: kind
 //! ```
 
 use super::layout::AttributeValue;

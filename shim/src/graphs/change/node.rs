@@ -198,7 +198,6 @@ impl NodeChange {
 /// Returns the node inside a child graph of `to` at the same index as `node` has inside a child graph of `from`.
 /// `place_of` returns the indices that nodes of `from` had when `to` was made of it. The program may have removed nodes
 /// and added others since.
-/// and added others since.
 fn node_inside(
     store: &ExecStore,
     (from, node): (Graph, GraphNode),

@@ -196,7 +196,7 @@ pub(crate) fn is_ours(address: usize) -> bool {
 ///
 /// This is called for the C library's own functions before anything else works, possibly inside another allocator, or
 /// inside a checker that replaces `dl_iterate_phdr` and is not ready yet. So it calls nothing that can be replaced.
-pub(crate) fn symbol_after_us(name: &CStr) -> Option<usize> {
+fn symbol_after_us(name: &CStr) -> Option<usize> {
     let (ours, name) = (our_dynamic(), Name::new(name));
     // Objects that were loaded later may be closed during the search.
     let mut behind = first_objects().take(objects_at_load()).skip_while(|&(_, dynamic)| dynamic != ours);
@@ -209,6 +209,18 @@ pub(crate) fn symbol_after_us(name: &CStr) -> Option<usize> {
         (address != 0 && !copies::is_copy(&tables)).then_some(address)
     });
     found.next()
+}
+
+/// As [`symbol_after_us`], looked up for a `slot` until it is found; 0 if there is none.
+pub(crate) fn symbol_after_us_once(slot: &AtomicUsize, name: &CStr) -> usize {
+    match slot.load(Relaxed) {
+        0 => {
+            let found = symbol_after_us(name).unwrap_or(0);
+            slot.store(found, Relaxed);
+            found
+        }
+        known => known,
+    }
 }
 
 /// The loader's count of unloaded objects at the last look. A thread that unloads an object finds at least its own

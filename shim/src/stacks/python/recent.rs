@@ -31,7 +31,6 @@ pub(super) struct Place {
 }
 
 /// A stack that came after another one.
-#[derive(Default)]
 struct Expected {
     /// The pieces of its code objects, in the kernel's form.
     wanted: Box<[libc::iovec]>,
