@@ -36,7 +36,7 @@ macro_rules! metrics {
 metrics! {
     Gauge BUILD_INFO = "gpumem_build_info" ["version"] "1; the label has the version of gpumem.";
     Gauge PROCESSES = "gpumem_processes" ["status"] "Processes that have libgpumem.so, by status.";
-    Gauge PROCESSES_LEFT_OUT = "gpumem_processes_left_out" [""] "Running processes that are left out of this page, because others hold more.";
+    Gauge PROCESSES_LEFT_OUT = "gpumem_processes_left_out" [""] "Running processes of which this page has nothing, or only the counters.";
     Gauge WARNINGS = "gpumem_search_warnings" [""] "Places that could not be searched for ledgers; gpumem ps names them.";
     Gauge COLLECT_SECONDS = "gpumem_collect_seconds" [""] "How long it took to read the ledgers for this page.";
 
@@ -54,12 +54,12 @@ metrics! {
     Counter SHARE_WAIT_SECONDS = "gpumem_share_wait_seconds_total" ["name"] "Time that granted requests waited.";
 
     Gauge UP = "gpumem_up" [""] "1 if the process runs, is recorded, and its ledger can be read; 0 otherwise.";
-    Gauge ENDED_SECONDS = "gpumem_ended_seconds" ["how"] "Seconds since the process ended. Processes that ended within five minutes have this and their counters alone.";
+    Gauge ENDED_SECONDS = "gpumem_ended_seconds" ["how"] "Seconds since the process ended. A process that ended within the last five minutes has only this metric, gpumem_up and its counters.";
     Gauge PROCESS_INFO = "gpumem_process_info" ["version, mode, interception, uid, container"] "1; the labels have the version of the shim, its mode, the interception, the user, and the container's id.";
     Gauge INTERCEPTION_COMPLETE = "gpumem_interception_complete" [""] "1 if every call of the process is known to be recorded.";
     Gauge RECORDED_SECONDS = "gpumem_recorded_seconds" [""] "How long the process has been recorded.";
     Gauge PARKED = "gpumem_parked" [""] "1 if the process is parked: its device memory is on the host.";
-    Gauge PARKED_BYTES = "gpumem_parked_bytes" [""] "Device bytes that are on the host, since the process is parked.";
+    Gauge PARKED_BYTES = "gpumem_parked_bytes" [""] "Device bytes that are on the host because the process is parked.";
     Gauge RESIDENT_BYTES = "gpumem_resident_bytes" [""] "Resident memory of the process.";
     Gauge HOST_UNEXPLAINED_BYTES = "gpumem_host_unexplained_bytes" [""] "Resident memory that neither recorded calls nor estimates of graphs explain.";
 
@@ -83,9 +83,9 @@ metrics! {
     Gauge DEVICE_IDLE_BYTES = "gpumem_device_idle_bytes" ["device, uuid, device_name"] "Bytes that gpumem's pool keeps for later allocations.";
     Gauge DEVICE_GRAPH_BYTES = "gpumem_device_graph_bytes" ["device, uuid, device_name"] "Estimated device bytes of graph execs, parked ones included.";
     Gauge DEVICE_POOL_IDLE_BYTES = "gpumem_device_pool_idle_bytes" ["device, uuid, device_name"] "Bytes that the driver keeps for the default stream-ordered pool beyond live allocations.";
-    Gauge DEVICE_GRAPH_MEMORY_BYTES = "gpumem_device_graph_memory_bytes" ["device, uuid, device_name"] "Bytes that the driver keeps for the memory nodes of graphs, beyond memory that graphs left.";
-    Gauge DEVICE_TAKEN_BYTES = "gpumem_device_taken_bytes" ["device, uuid, device_name"] "Bytes that the driver took for itself, measured: how much free memory fell during calls that ask for none.";
-    Gauge DEVICE_LIMIT_BYTES = "gpumem_device_limit_bytes" ["device, uuid, device_name"] "Bytes that the process may take of the device, where GPUMEM_LIMIT is set.";
+    Gauge DEVICE_GRAPH_MEMORY_BYTES = "gpumem_device_graph_memory_bytes" ["device, uuid, device_name"] "Bytes that the driver keeps for the memory nodes of graphs, without live memory of the kind graph-left.";
+    Gauge DEVICE_TAKEN_BYTES = "gpumem_device_taken_bytes" ["device, uuid, device_name"] "Bytes that the driver took for itself, measured: how much free memory fell during calls that do not ask for memory.";
+    Gauge DEVICE_LIMIT_BYTES = "gpumem_device_limit_bytes" ["device, uuid, device_name"] "Bytes that the process may take of the device, if GPUMEM_LIMIT is set.";
     Gauge DEVICE_TOTAL_BYTES = "gpumem_device_total_bytes" ["device, uuid, device_name"] "Memory of the device.";
     Gauge DEVICE_USED_BYTES = "gpumem_device_used_bytes" ["device, uuid, device_name"] "Bytes in use on the device by all processes: as NVML reports them, else as the process saw them within the last minute, with its own changes since.";
     Gauge DEVICE_UNEXPLAINED_BYTES = "gpumem_device_unexplained_bytes" ["device, uuid, device_name"] "Bytes in use that this process's records do not explain.";
@@ -103,7 +103,7 @@ metrics! {
     Gauge GRAPH_HOST_BYTES = "gpumem_graph_host_bytes" [""] "Estimated host bytes held by graphs, execs, their sources and parked real execs.";
     Gauge GRAPH_DEVICE_BYTES = "gpumem_graph_device_bytes" [""] "Estimated device bytes held by execs, parked ones included.";
     Gauge CACHE_ON = "gpumem_graph_cache_on" [""] "1 if graph execs are under the graph cache.";
-    Gauge HANDLES = "gpumem_graph_handles" ["state"] "Live virtual exec handles by state.";
+    Gauge HANDLES = "gpumem_graph_handles" ["state"] "Live exec handles that gpumem gave the program, by state.";
     Gauge PINNED = "gpumem_graph_pinned" ["reason"] "Live execs that are not under the graph cache.";
     Gauge CLASSES = "gpumem_graph_classes" [""] "Classes of the live handles.";
     Gauge REAL_EXECS = "gpumem_graph_real_execs" [""] "Real execs of the graph cache, parked ones included.";

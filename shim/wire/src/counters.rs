@@ -141,7 +141,7 @@ counters! {
     FALLBACK_INSTANTIATES = 38, "fallback_instantiates";
     /// Launches that ran node by node, because no real exec could be made or taken.
     ONE_BY_ONE = 39, "one_by_one";
-    /// Nanoseconds of instantiates that the graph cache avoided, estimated. `miss_ns` is to be subtracted from them.
+    /// Nanoseconds of instantiates that the graph cache avoided, estimated. The time that launches took to get a real exec is not subtracted.
     SAVED_NS = 40, "saved_ns";
     /// Graphs folded to their source.
     FOLDS = 41, "folds";

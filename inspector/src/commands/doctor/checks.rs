@@ -59,9 +59,10 @@ checks! {
     "proc": Machine(system::proc),
     /// no ledgers of ended processes lie around
     "stale-ledgers": Machine(system::stale),
-    /// a preload reaches the program
+    /// a preload reaches the program (doctor PID only, for a process without the shim)
     "reach": WithoutShim(preload::reach),
-    /// a process without the shim is neither stopped nor traced (doctor PID only)
+    /// the process is neither stopped nor traced by a debugger or strace (doctor PID only, for a process without the
+    /// shim)
     "state": WithoutShim(preload::state),
     /// the process has written a readable ledger
     "ledger": Process(process::ledger, EVERY),
