@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::model::totals::{self, Live};
 use crate::source::find::{self, FoundProcess, LedgerFile};
-use crate::source::world::World;
+use crate::source::world::{START, World};
 use crate::text::{self, units};
 use crate::view::table::{BAD, DIM, GOOD, Table, WARN};
 use gpumem_wire::counters;
@@ -82,17 +82,11 @@ impl Args {
         if !none || context.global.json {
             context.print(&report, |out, report| print(out, report, self.wide))?;
         }
-        if none {
-            let start = "start one with: gpumem run -- COMMAND";
-            if left_out {
-                return Err(Failure::nothing("no process with libgpumem.so is running").fix(start));
-            }
-            let dir = context.world.own_dir.display();
-            return Err(
-                Failure::nothing(format!("no process with libgpumem.so was found, and no ledger in {dir}")).fix(start)
-            );
+        match (none, left_out) {
+            (false, _) => Ok(()),
+            (true, true) => Err(Failure::nothing("no process with libgpumem.so is running").fix(START)),
+            (true, false) => Err(context.world.nothing_found()),
         }
-        Ok(())
     }
 }
 
