@@ -186,15 +186,6 @@ impl Context {
     pub(crate) fn limited<W: Write>(&self, out: W) -> impl Write {
         limited(out, ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR)))
     }
-
-    /// Writes rendered bytes to stdout.
-    ///
-    /// # Errors
-    /// Those of stdout.
-    pub(crate) fn say(&self, out: &[u8]) -> Result<()> {
-        let mut stdout = anstream::stdout().lock();
-        stdout.write_all(out).and_then(|()| stdout.flush()).map_err(to_stdout)
-    }
 }
 
 /// Returns the failure of writing an answer.
