@@ -100,9 +100,7 @@ fn keep(place: &Path) -> Option<PathBuf> {
     let place = place.canonicalize().ok().filter(|place| place.is_file())?;
     let file = open::any(&place).ok()?;
     open::version(&file)?;
-    let mut name = place.file_name()?.to_owned();
-    name.push("~");
-    let old = place.with_file_name(name);
+    let old = text::with_ending(&place, "~");
     let _ = std::fs::remove_file(&old);
     std::fs::hard_link(&place, &old).ok().map(|()| old)
 }
