@@ -44,7 +44,7 @@ impl Code {
 }
 
 /// The reason why a command ends early.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub code: Code,
     pub what: String,

@@ -7,13 +7,13 @@ use crate::model::allocs::{self, By, Filter, Group, Sort};
 use crate::model::key::GroupKey;
 use crate::model::marks::{self, Moment, Since};
 use crate::model::parts::{Part, Parts};
-use crate::model::rows::Alloc;
+use crate::model::rows::Row;
 use crate::model::sites::Sites;
 use crate::model::totals::{self, KindTotal, Live};
 use crate::model::{Head, Ledger, suspects};
 use crate::report::lines;
 use crate::symbols::Frame;
-use crate::text::{self, units};
+use crate::text::{self, if_any, units};
 use crate::view::lazy::Lazy;
 use crate::view::table::Table;
 use gpumem_wire::kinds::AllocKind;
@@ -125,9 +125,9 @@ pub(super) struct GroupRow {
 }
 
 #[derive(Serialize)]
-struct AllocRow {
+struct AllocRow<'a> {
     #[serde(flatten)]
-    alloc: Alloc,
+    alloc: Row<'a, AllocSlot>,
     thread: String,
     device: String,
     site: String,
@@ -242,7 +242,7 @@ pub(super) fn group_rows<'a>(
     Report::new(ledger, name_of(args.by), Lazy::of((0..total.min(limit)).collect(), row), total, &sums)
 }
 
-fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: usize) -> Report<'a, AllocRow> {
+fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: usize) -> Report<'a, AllocRow<'a>> {
     let snapshot: &'a Snapshot = &ledger.snapshot;
     let mut chosen: Vec<&'a AllocSlot> = snapshot.allocs.iter().filter(filter.on(ledger)).collect();
     match args.sort {
@@ -256,8 +256,8 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
     let total = chosen.len();
     chosen.truncate(limit);
     let parts = Parts::of(ledger).by(ledger, |alloc| Some(alloc.serial));
-    let row = move |alloc: &AllocSlot| AllocRow {
-        alloc: Alloc::of(ledger, alloc),
+    let row = move |alloc: &'a AllocSlot| AllocRow {
+        alloc: Row { ledger, slot: alloc },
         thread: ledger.thread(alloc.tid).to_owned(),
         device: ledger.device(alloc.context),
         site: sites.name(alloc.stack).to_string(),
@@ -343,16 +343,17 @@ pub(super) fn group_table<'a>(report: &'a Report<GroupRow>) -> Table<'a, GroupRo
 }
 
 fn print_allocs(out: &mut dyn Write, report: &Report<AllocRow>, args: &Args) -> std::io::Result<()> {
+    let thread = |row: &AllocRow| format!("{} {}", row.alloc.slot.tid, row.thread).trim_end().to_owned();
     let table = Table::<AllocRow>::new()
-        .right("address", 0, |row| format!("{:#x}", row.alloc.address))
-        .bytes("bytes", 0, |row| row.alloc.bytes)
-        .left("kind", 0, |row| row.alloc.kind)
-        .span("age", 0, |row| row.alloc.age_ns)
-        .left("thread", 0, |row| format!("{} {}", row.alloc.tid, row.thread).trim_end().to_owned())
-        .text("memory", 0, |row| &row.alloc.location)
-        .right("stream", 0, |row| if row.alloc.stream == 0 { String::new() } else { row.alloc.stream.to_string() })
-        .left("flags", 0, |row| row.alloc.flags.join(","))
-        .text("tag", 0, |row| &row.alloc.tag)
+        .right("address", 0, |row| format!("{:#x}", row.alloc.slot.addr))
+        .bytes("bytes", 0, |row| row.alloc.slot.bytes)
+        .left("kind", 0, |row| AllocKind::name_of(row.alloc.slot.kind))
+        .span("age", 0, |row| row.alloc.ledger.age(row.alloc.slot.time_ns))
+        .left("thread", 0, thread)
+        .left("memory", 0, |row| row.alloc.ledger.location(row.alloc.slot))
+        .right("stream", 0, |row| if_any(row.alloc.slot.stream, |stream| stream.to_string()))
+        .left("flags", 0, |row| Ledger::flags(row.alloc.slot).join(","))
+        .left("tag", 0, |row| row.alloc.ledger.snapshot.text(row.alloc.slot.tag).into_owned())
         .text("site", 0, |row| &row.site);
     table.below(|row| below(&row.parts, if args.stacks { &row.stack } else { &[] })).print(out, || report.rows.iter())
 }

@@ -73,7 +73,7 @@ impl Args {
             symbols,
         };
         let old = report.old_file.as_deref().map(|old| format!("; the dump that was there is {} now", text::path(old)));
-        let said = context.render(&report, |out, report| {
+        let said = |out: &mut dyn Write, report: &Report| {
             writeln!(
                 out,
                 "wrote {} ({}): {}, {}, {}, {}{}",
@@ -85,14 +85,12 @@ impl Args {
                 text::count(report.symbols, "symbol"),
                 old.unwrap_or_default(),
             )
-        })?;
-        match to_stdout {
-            true => {
-                let written = anstream::stderr().lock().write_all(&said);
-                written.map_err(|error| Failure::io("cannot write to stderr", &error))
-            }
-            false => context.say(&said),
+        };
+        if !to_stdout {
+            return context.print(&report, said);
         }
+        let answered = context.answer(&mut anstream::stderr().lock(), &report, said);
+        answered.map_err(|error| Failure::io("cannot write to stderr", &error))
     }
 }
 
@@ -102,9 +100,7 @@ fn keep(place: &Path) -> Option<PathBuf> {
     let place = place.canonicalize().ok().filter(|place| place.is_file())?;
     let file = open::any(&place).ok()?;
     open::version(&file)?;
-    let mut name = place.file_name()?.to_owned();
-    name.push("~");
-    let old = place.with_file_name(name);
+    let old = text::with_ending(&place, "~");
     let _ = std::fs::remove_file(&old);
     std::fs::hard_link(&place, &old).ok().map(|()| old)
 }

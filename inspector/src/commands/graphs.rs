@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::model::cache::{self, Cache};
 use crate::model::graphs::{self, By, Filter, Group};
 use crate::model::key::GroupKey;
-use crate::model::rows::{Exec, Graph};
+use crate::model::rows::Row;
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger, execs};
 use crate::report::lines;
@@ -15,7 +15,7 @@ use crate::text::{count, if_any, units};
 use crate::view::lazy::Lazy;
 use crate::view::table::Table;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::ExecState;
+use gpumem_wire::kinds::{ExecState, GraphOrigin};
 use gpumem_wire::layout::{ExecSlot, GraphSlot};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -59,12 +59,12 @@ pub(super) struct Report<'a> {
     pub(super) groups: Lazy<'a, GraphGroupRow>,
     pub(super) groups_total: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    graphs: Option<Lazy<'a, GraphRow>>,
+    graphs: Option<Lazy<'a, GraphRow<'a>>>,
     /// Number of graphs, shown or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     graphs_total: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    execs: Option<Lazy<'a, ExecRow>>,
+    execs: Option<Lazy<'a, ExecRow<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     execs_total: Option<usize>,
 }
@@ -84,9 +84,9 @@ pub(super) struct GraphGroupRow {
 }
 
 #[derive(Serialize)]
-struct GraphRow {
+struct GraphRow<'a> {
     #[serde(flatten)]
-    graph: Graph,
+    graph: Row<'a, GraphSlot>,
     execs_live: u64,
     site: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -94,9 +94,9 @@ struct GraphRow {
 }
 
 #[derive(Serialize)]
-struct ExecRow {
+struct ExecRow<'a> {
     #[serde(flatten)]
-    exec: Exec,
+    exec: Row<'a, ExecSlot>,
     /// False if the graph that it was instantiated from is gone.
     graph_live: bool,
     site: String,
@@ -177,14 +177,14 @@ fn row(ledger: &Ledger, key: String, group: Group, stack: bool) -> GraphGroupRow
     }
 }
 
-fn graph_rows<'a>(ledger: &'a Ledger, sites: &Rc<Sites>, limit: usize, stacks: bool) -> Lazy<'a, GraphRow> {
+fn graph_rows<'a>(ledger: &'a Ledger, sites: &Rc<Sites>, limit: usize, stacks: bool) -> Lazy<'a, GraphRow<'a>> {
     let execs = graphs::execs_by_graph(ledger);
     let mut chosen: Vec<&'a GraphSlot> = ledger.snapshot.graphs.iter().collect();
     chosen.sort_unstable_by_key(|graph| (std::cmp::Reverse(graph.held_bytes()), graph.serial));
     chosen.truncate(limit);
     let sites = Rc::clone(sites);
-    let row = move |graph: &GraphSlot| GraphRow {
-        graph: Graph::of(ledger, graph),
+    let row = move |graph: &'a GraphSlot| GraphRow {
+        graph: Row { ledger, slot: graph },
         execs_live: execs.get(&graph.serial).map_or(0, Vec::len) as u64,
         site: sites.name(graph.stack).to_string(),
         stack: if stacks { ledger.frames(graph.stack) } else { Vec::new() },
@@ -198,14 +198,14 @@ fn exec_rows<'a>(
     sites: &Rc<Sites>,
     limit: usize,
     stacks: bool,
-) -> Lazy<'a, ExecRow> {
+) -> Lazy<'a, ExecRow<'a>> {
     let live: std::collections::HashSet<u64> = ledger.snapshot.graphs.iter().map(|graph| graph.serial).collect();
     let mut chosen: Vec<&'a ExecSlot> = ledger.snapshot.execs.iter().filter(|exec| filter.fits(exec)).collect();
     chosen.sort_unstable_by_key(|exec| (std::cmp::Reverse(execs::held(exec).all()), exec.serial));
     chosen.truncate(limit);
     let sites = Rc::clone(sites);
-    let row = move |exec: &ExecSlot| ExecRow {
-        exec: Exec::of(ledger, exec),
+    let row = move |exec: &'a ExecSlot| ExecRow {
+        exec: Row { ledger, slot: exec },
         graph_live: live.contains(&exec.graph_serial),
         site: sites.name(exec.stack).to_string(),
         stack: if stacks { ledger.frames(exec.stack) } else { Vec::new() },
@@ -315,56 +315,58 @@ pub(super) fn group_table(by: &str) -> Table<'static, GraphGroupRow> {
         .text(by, 0, |row| &row.key)
 }
 
-fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::io::Result<()> {
-    let state = |row: &ExecRow| match row.exec.pinned {
-        Some(pinned) => format!("{}: {pinned}", row.exec.state),
+fn print_execs<'a>(out: &mut dyn Write, execs: &Lazy<'a, ExecRow<'a>>, wide: bool) -> std::io::Result<()> {
+    let state = |row: &ExecRow| match (execs::why_pinned(row.exec.slot), execs::state(row.exec.slot)) {
+        (Some(pinned), _) => format!("{}: {pinned}", execs::state_name(row.exec.slot)),
         // No reason means that the cache did not look: the process only records.
-        None if row.exec.state == ExecState::Native.name() => String::new(),
-        None => row.exec.state.to_owned(),
+        (None, Some(ExecState::Native)) => String::new(),
+        (None, _) => execs::state_name(row.exec.slot).to_owned(),
     };
     let gone = |row: &ExecRow| if row.graph_live { "" } else { " (gone)" };
-    let graph = |row: &ExecRow| Some(row.exec.graph_serial).filter(|&serial| serial > 0);
-    let under = |row: &ExecRow, n| if row.exec.hits.is_some() { units::number(n) } else { String::new() };
+    let graph = |row: &ExecRow| Some(row.exec.slot.graph_serial).filter(|&serial| serial > 0);
+    let hits = |row: &ExecRow| execs::hits(row.exec.slot);
+    let under = move |row: &ExecRow, n| if hits(row).is_some() { units::number(n) } else { String::new() };
     let table = Table::<ExecRow>::new()
-        .right("exec", 0, |row| format!("{:#x}", row.exec.handle))
+        .right("exec", 0, |row| format!("{:#x}", row.exec.slot.handle))
         .left("state", 0, state)
         // Enough digits to distinguish the classes of one process.
-        .left("class", 12, |row| row.exec.class.chars().take(8).collect::<String>())
+        .left("class", 12, |row| execs::class_name(row.exec.slot).chars().take(8).collect::<String>())
         .right("of graph", 16, |row| graph(row).map_or(String::new(), |of| format!("#{of}{}", gone(row))))
-        .bytes("host~", 0, |row| row.exec.host_bytes_estimated)
-        .bytes("device~", 17, |row| row.exec.device_bytes_estimated)
-        .some_bytes("source", 9, |row| row.exec.source_bytes)
-        .span("made in", 8, |row| row.exec.instantiate_ns)
-        .number("launches", 18, |row| row.exec.launches)
-        .right("last launch", 15, |row| Some(age(row.exec.last_launch_age_ns)))
-        .number("updates", 11, |row| row.exec.updates)
-        .number("failed", 2, |row| row.exec.failed_updates)
-        .number("sets", 1, |row| row.exec.node_sets)
-        .right("hits", 7, |row| row.exec.hits.map(units::number).unwrap_or_default())
-        .right("retargets", 5, |row| under(row, row.exec.retargets))
-        .right("instantiated", 6, |row| under(row, row.exec.instantiations))
-        .right("lost", 4, |row| under(row, row.exec.evictions))
-        .right("saved", 3, |row| if_any(row.exec.saved_ns, units::span))
-        .span("age", 13, |row| row.exec.age_ns)
-        .text("tag", 14, |row| &row.exec.tag)
-        .left("nodes", 10, |row| nodes(&row.exec.nodes))
+        .bytes("host~", 0, |row| execs::held(row.exec.slot).host_all())
+        .bytes("device~", 17, |row| execs::held(row.exec.slot).device)
+        .some_bytes("source", 9, |row| row.exec.slot.source_bytes)
+        .span("made in", 8, |row| row.exec.slot.instantiate_ns)
+        .number("launches", 18, |row| row.exec.slot.launches)
+        .right("last launch", 15, |row| Some(age(row.exec.ledger.age_of(row.exec.slot.last_launch_ns))))
+        .number("updates", 11, |row| row.exec.slot.updates)
+        .number("failed", 2, |row| row.exec.slot.failed_updates)
+        .number("sets", 1, |row| row.exec.slot.node_sets)
+        .right("hits", 7, move |row| hits(row).map(units::number).unwrap_or_default())
+        .right("retargets", 5, move |row| under(row, row.exec.slot.retargets))
+        .right("instantiated", 6, move |row| under(row, row.exec.slot.instantiations))
+        .right("lost", 4, move |row| under(row, row.exec.slot.evictions))
+        .right("saved", 3, |row| if_any(row.exec.slot.saved_ns, units::span))
+        .span("age", 13, |row| row.exec.ledger.age(row.exec.slot.time_ns))
+        .left("tag", 14, |row| row.exec.ledger.snapshot.text(row.exec.slot.tag).into_owned())
+        .left("nodes", 10, |row| nodes(&graphs::by_name(&row.exec.slot.nodes.map(u64::from))))
         .text("site", 0, |row| &row.site);
     table.wide(wide).below(|row| lines::stack(&row.stack)).print(out, || execs.iter())
 }
 
-fn print_graphs(out: &mut dyn Write, rows: &Lazy<GraphRow>, wide: bool) -> std::io::Result<()> {
+fn print_graphs<'a>(out: &mut dyn Write, rows: &Lazy<'a, GraphRow<'a>>, wide: bool) -> std::io::Result<()> {
+    let last = |row: &GraphRow| Some(age(row.graph.ledger.age_of(row.graph.slot.last_used_ns)));
     let table = Table::<GraphRow>::new()
-        .right("graph", 0, |row| format!("{:#x}", row.graph.handle))
-        .right("serial", 8, |row| format!("#{}", row.graph.serial))
-        .left("origin", 6, |row| row.graph.origin)
-        .number("nodes", 0, |row| row.graph.nodes)
-        .bytes("host~", 0, |row| row.graph.host_bytes_estimated)
-        .left("folded", 1, |row| if row.graph.folded_bytes > 0 { "yes" } else { "" })
-        .number("instantiated", 2, |row| row.graph.instantiates)
+        .right("graph", 0, |row| format!("{:#x}", row.graph.slot.handle))
+        .right("serial", 8, |row| format!("#{}", row.graph.slot.serial))
+        .left("origin", 6, |row| GraphOrigin::name_of(row.graph.slot.origin))
+        .number("nodes", 0, |row| row.graph.slot.nodes)
+        .bytes("host~", 0, |row| row.graph.slot.held_bytes())
+        .left("folded", 1, |row| if row.graph.slot.folded_bytes > 0 { "yes" } else { "" })
+        .number("instantiated", 2, |row| row.graph.slot.instantiates)
         .number("execs", 7, |row| row.execs_live)
-        .span("age", 5, |row| row.graph.age_ns)
-        .right("last used", 3, |row| Some(age(row.graph.last_used_age_ns)))
-        .text("tag", 4, |row| &row.graph.tag)
+        .span("age", 5, |row| row.graph.ledger.age(row.graph.slot.time_ns))
+        .right("last used", 3, last)
+        .left("tag", 4, |row| row.graph.ledger.snapshot.text(row.graph.slot.tag).into_owned())
         .text("site", 0, |row| &row.site);
     table.wide(wide).below(|row| lines::stack(&row.stack)).print(out, || rows.iter())
 }

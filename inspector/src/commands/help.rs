@@ -60,10 +60,10 @@ impl Args {
             let guides = GUIDES.iter().map(|(name, about, _)| format!("  {name:<14}{about}\n")).collect::<String>();
             let text =
                 format!("{}\n{}\n{guides}", root.render_help().ansi(), paint(HEAD, "Guides (gpumem help GUIDE):"));
-            return context.say(text.as_bytes());
+            return context.write(|out| out.write_all(text.as_bytes()));
         };
         if let Some(command) = root.find_subcommand_mut(topic) {
-            return context.say(command.render_long_help().ansi().to_string().as_bytes());
+            return context.write(|out| write!(out, "{}", command.render_long_help().ansi()));
         }
         match GUIDES.iter().find(|(name, ..)| *name == topic.to_lowercase()) {
             Some((.., text)) => {

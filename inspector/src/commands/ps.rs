@@ -4,7 +4,8 @@ use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::model::totals::{self, Live};
 use crate::source::find::{self, FoundProcess, LedgerFile};
-use crate::source::world::World;
+use crate::source::liveness::Life;
+use crate::source::world::{START, World};
 use crate::text::{self, units};
 use crate::view::table::{BAD, DIM, GOOD, Table, WARN};
 use gpumem_wire::counters;
@@ -36,9 +37,7 @@ pub(super) struct Row {
     pub(super) pid: u32,
     name: String,
     uid: Option<u32>,
-    /// `running`, `stopped`, `being-parked`, `parked`, `elsewhere`, `exited`, `killed`, `replaced`, `dump`, `no-gpu-call`,
-    /// `unseen`, `unreadable`.
-    status: &'static str,
+    status: Shown,
     status_text: String,
     /// The status for a column.
     #[serde(skip)]
@@ -58,6 +57,20 @@ pub(super) struct Row {
     /// True for a dead process whose ledger needs another version of gpumem.
     #[serde(skip)]
     of_other_version: bool,
+}
+
+/// State of a process.
+#[derive(Clone, Copy, Default, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Shown {
+    /// The shim is mapped, the driver is not.
+    NoGpuCall,
+    /// The driver is mapped too, and nothing was recorded.
+    Unseen,
+    #[default]
+    Unreadable,
+    #[serde(untagged)]
+    Of(Life),
 }
 
 impl Args {
@@ -82,17 +95,11 @@ impl Args {
         if !none || context.global.json {
             context.print(&report, |out, report| print(out, report, self.wide))?;
         }
-        if none {
-            let start = "start one with: gpumem run -- COMMAND";
-            if left_out {
-                return Err(Failure::nothing("no process with libgpumem.so is running").fix(start));
-            }
-            let dir = context.world.own_dir.display();
-            return Err(
-                Failure::nothing(format!("no process with libgpumem.so was found, and no ledger in {dir}")).fix(start)
-            );
+        match (none, left_out) {
+            (false, _) => Ok(()),
+            (true, true) => Err(Failure::nothing("no process with libgpumem.so is running").fix(START)),
+            (true, false) => Err(context.world.nothing_found()),
         }
-        Ok(())
     }
 }
 
@@ -103,7 +110,6 @@ pub(super) fn row(world: &World, found: &FoundProcess) -> Row {
         pid: found.pid,
         name: found.name(),
         uid: found.running().map(|process| process.uid),
-        status: "unreadable",
         rss_bytes: resident.map(|resident| resident.rss),
         ledger: found.path().map(Into::into),
         of_other_version: found.is_dead_of_other_version(),
@@ -112,29 +118,18 @@ pub(super) fn row(world: &World, found: &FoundProcess) -> Row {
     match &found.what {
         LedgerFile::Unreadable { why, .. } => row.status_text = why.what.clone(),
         LedgerFile::NoLedger { mapped, .. } if mapped.driver => {
-            row.status = "unseen";
+            row.status = Shown::Unseen;
             row.status_text = "the driver is loaded, no call was recorded".into();
             row.interception = Interception::None.name();
         }
         LedgerFile::NoLedger { .. } => {
-            row.status = "no-gpu-call";
+            row.status = Shown::NoGpuCall;
             row.status_text = "no GPU call yet".into();
         }
         LedgerFile::Ledger { summary, status, .. } => {
-            use crate::source::liveness::Life;
             let header = &summary.header;
             let balance = |made, gone| summary.counter(made).saturating_sub(summary.counter(gone));
-            row.status = match status.life {
-                Life::Running => "running",
-                Life::Stopped => "stopped",
-                Life::BeingParked => "being-parked",
-                Life::Parked => "parked",
-                Life::Elsewhere => "elsewhere",
-                Life::Exited => "exited",
-                Life::Killed => "killed",
-                Life::Replaced => "replaced",
-                Life::Dump => "dump",
-            };
+            row.status = Shown::Of(status.life);
             let cut = if summary.cut.is_some() { ", cut short" } else { "" };
             row.status_text = format!("{}{cut}", status.text());
             row.status_short = format!("{}{cut}", status.short());
@@ -154,7 +149,7 @@ pub(super) fn row(world: &World, found: &FoundProcess) -> Row {
 /// Returns the state of a process, for a column. The reason why one cannot be read is below the table.
 fn status(row: &Row) -> String {
     match row {
-        Row { status: "unreadable", .. } => row.status.into(),
+        Row { status: Shown::Unreadable, .. } => "unreadable".into(),
         Row { status_short, .. } if status_short.is_empty() => row.status_text.clone(),
         Row { status_short, .. } => status_short.clone(),
     }
@@ -162,11 +157,11 @@ fn status(row: &Row) -> String {
 
 /// Returns the table of processes.
 pub(super) fn table<'a>() -> Table<'a, Row> {
-    let known = |row: &Row, n: u64| Some(n).filter(|_| row.ledger.is_some() && row.status != "unreadable");
+    let known = |row: &Row, n: u64| Some(n).filter(|_| row.ledger.is_some() && row.status != Shown::Unreadable);
     let style = |row: &Row| match row.status {
-        "running" | "being-parked" | "elsewhere" => GOOD,
-        "unreadable" => BAD,
-        "no-gpu-call" => DIM,
+        Shown::Of(Life::Running | Life::BeingParked | Life::Elsewhere) => GOOD,
+        Shown::Unreadable => BAD,
+        Shown::NoGpuCall => DIM,
         _ => WARN,
     };
     let complete = |row: &Row| if row.interception == Interception::Complete.name() { GOOD } else { WARN };
@@ -189,7 +184,7 @@ pub(super) fn table<'a>() -> Table<'a, Row> {
 fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
     // Each update of gpumem leaves some behind: one line covers all of them.
     let (others, mut shown): (Vec<_>, Vec<_>) =
-        report.processes.iter().partition(|row| row.status == "unreadable" && row.of_other_version);
+        report.processes.iter().partition(|row| row.status == Shown::Unreadable && row.of_other_version);
     let helpers = if wide { BTreeMap::new() } else { fold(&mut shown) };
     if !shown.is_empty() {
         table().wide(wide).print(out, || shown.iter().copied())?;
@@ -197,11 +192,11 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
     for (name, count) in helpers {
         writeln!(out, "{} {} made no GPU call: --wide lists them", units::number(count), text::clean(name))?;
     }
-    for row in shown.iter().filter(|row| row.status == "parked") {
+    for row in shown.iter().filter(|row| row.status == Shown::Of(Life::Parked)) {
         let (pid, bytes) = (row.pid, units::bytes(row.live.parked));
         writeln!(out, "pid {pid}: {bytes} of its device memory are on the host; gpumem resume {pid}")?;
     }
-    for row in shown.iter().filter(|row| row.status == "unreadable") {
+    for row in shown.iter().filter(|row| row.status == Shown::Unreadable) {
         writeln!(out, "pid {}: {}", row.pid, text::clean(&row.status_text))?;
     }
     match others.len() as u64 {
@@ -219,7 +214,7 @@ const HELPERS: u64 = 3;
 
 /// Takes such processes out. Returns their names with their number.
 fn fold<'a>(rows: &mut Vec<&'a Row>) -> BTreeMap<&'a str, u64> {
-    let made_none = |row: &Row| matches!(row.status, "no-gpu-call" | "unseen");
+    let made_none = |row: &Row| matches!(row.status, Shown::NoGpuCall | Shown::Unseen);
     let mut names: BTreeMap<&str, u64> = BTreeMap::new();
     rows.iter().filter(|row| made_none(row)).for_each(|row| *names.entry(&row.name).or_default() += 1);
     names.retain(|_, count| *count >= HELPERS);

@@ -4,6 +4,7 @@ use super::park::{ended, of_another_user, pids};
 use crate::args::candidates;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
+use crate::model::sums;
 use crate::parking::driver::{Checkpoints, Driver, State, Step};
 use crate::parking::registry::{self, OnCard, Parked};
 use crate::parking::worker::{self, Action, Order, Said};
@@ -133,14 +134,9 @@ fn by_other_tool(world: &World, driver: &Driver, pid: u32) -> Result<Parked> {
 
 /// Returns the bytes that are to go back to each card. One that is only locked, or runs, has its memory there.
 fn wanted(driver: &Driver, members: &[Parked]) -> BTreeMap<String, u64> {
-    let mut wanted: BTreeMap<String, u64> = BTreeMap::new();
-    for member in members.iter().filter(|member| driver.state(member.pid) == Ok(State::Checkpointed)) {
-        for card in &member.cards {
-            let bytes = wanted.entry(card.uuid.clone()).or_default();
-            *bytes = bytes.saturating_add(card.bytes);
-        }
-    }
-    wanted
+    let away = members.iter().filter(|member| driver.state(member.pid) == Ok(State::Checkpointed));
+    let cards = away.flat_map(|member| &member.cards);
+    sums::by(cards.map(|card| (card.uuid.clone(), card.bytes))).into_iter().collect()
 }
 
 /// Time between the two looks at a card.

@@ -260,10 +260,10 @@ fn find(name: &str) -> Result<&'static str> {
 fn print_variables(out: &mut dyn Write, variables: &[Variable]) -> std::io::Result<()> {
     let style = |variable: &Variable| if variable.source == Source::Default { DIM } else { Style::new() };
     let from = |variable: &Variable| match (&variable.refused, variable.alias) {
-        (Some(refused), _) => format!("{}; {refused:?} of the environment is refused", variable.source.name()),
+        (Some(refused), _) => format!("{}; {refused:?} of the environment is refused", variable.source),
         (None, Some(alias)) if variable.source == Source::Environment => format!("environment: {alias}"),
-        _ if variable.value.is_empty() => format!("{}: unset", variable.source.name()),
-        _ => variable.source.name().to_owned(),
+        _ if variable.value.is_empty() => format!("{}: unset", variable.source),
+        _ => variable.source.to_string(),
     };
     let can_change = |variable: &Variable| if variable.live { "while it runs" } else { "at the start" };
     let table = Table::<Variable>::new()

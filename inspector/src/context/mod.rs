@@ -152,14 +152,25 @@ impl Context {
         report: &T,
         text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
     ) -> Result<()> {
-        self.write(|out| match self.global.json {
-            true => json::print(out, self.name, report),
-            false => {
-                let mut out = Wrapped::new(out, terminal_columns());
-                text(&mut out, report)?;
-                out.flush()
-            }
-        })
+        self.write(|out| self.answer(out, report, text))
+    }
+
+    /// As [`Context::print`], to `out`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub(crate) fn answer<T: serde::Serialize>(
+        &self,
+        out: &mut dyn Write,
+        report: &T,
+        text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        if self.global.json {
+            return json::print(out, self.name, report);
+        }
+        let mut out = Wrapped::new(out, terminal_columns());
+        text(&mut out, report)?;
+        out.flush()
     }
 
     /// Writes an answer to stdout while it is being made.
@@ -174,30 +185,6 @@ impl Context {
     /// Limits `out` in proportion to the files read.
     pub(crate) fn limited<W: Write>(&self, out: W) -> impl Write {
         limited(out, ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR)))
-    }
-
-    /// Writes rendered bytes to stdout.
-    ///
-    /// # Errors
-    /// Those of stdout.
-    pub(crate) fn say(&self, out: &[u8]) -> Result<()> {
-        let mut stdout = anstream::stdout().lock();
-        stdout.write_all(out).and_then(|()| stdout.flush()).map_err(to_stdout)
-    }
-
-    /// Renders a report as [`Context::print`] writes it, colours included.
-    ///
-    /// # Errors
-    /// Those of `text`.
-    pub(crate) fn render<T: serde::Serialize>(
-        &self,
-        report: &T,
-        text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
-    ) -> Result<Vec<u8>> {
-        let mut out = Vec::new();
-        let made = if self.global.json { json::print(&mut out, self.name, report) } else { text(&mut out, report) };
-        made.map_err(|error| Failure::io("cannot make the answer", &error))?;
-        Ok(out)
     }
 }
 

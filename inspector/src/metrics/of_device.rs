@@ -2,9 +2,9 @@
 
 use super::page::Page;
 use super::table as t;
-use crate::model::Ledger;
 use crate::model::devices::{self, Device};
 use crate::model::overview::Overview;
+use crate::model::{Ledger, sums};
 use gpumem_wire::kinds::{AllocKind, Space, Vendor};
 use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot};
 use std::collections::BTreeMap;
@@ -73,16 +73,12 @@ fn of_device(page: &mut Page, device: &Device, labels: &[(&str, &str)]) {
 /// Returns the live bytes in the device's memory, by device and kind. Pinned memory has a context too, but is host
 /// memory; imported memory is counted where it was made.
 fn kinds(ledger: &Ledger) -> BTreeMap<(&'static str, u32, u8), u64> {
-    let mut kinds = BTreeMap::new();
     let on_device = |alloc: &&AllocSlot| {
         alloc.flags & ALLOC_SPILLED == 0 && matches!(alloc.space(), Space::Device | Space::Managed)
     };
-    for alloc in ledger.snapshot.allocs.iter().filter(on_device) {
-        if let Some(context) = ledger.snapshot.contexts.get(&alloc.context) {
-            let vendor = Vendor::name_of(context.vendor);
-            let sum: &mut u64 = kinds.entry((vendor, context.device, alloc.kind)).or_default();
-            *sum = sum.saturating_add(alloc.bytes);
-        }
-    }
-    kinds
+    let key = |alloc: &AllocSlot| {
+        let context = ledger.snapshot.contexts.get(&alloc.context)?;
+        Some(((Vendor::name_of(context.vendor), context.device, alloc.kind), alloc.bytes))
+    };
+    sums::by(ledger.snapshot.allocs.iter().filter(on_device).filter_map(key)).into_iter().collect()
 }

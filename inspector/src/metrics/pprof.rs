@@ -189,8 +189,8 @@ impl Maker {
 pub(super) const VALUES: [(&str, &str); 4] =
     [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
 
-/// Returns a number in the format's type.
-fn signed(number: u64) -> i64 {
+/// Returns a number in the type of the format, and of others.
+pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

@@ -255,7 +255,8 @@ impl Group {
     }
 }
 
-fn key(ledger: &Ledger, sites: &Sites, by: By, number: u64) -> GroupKey {
+/// Returns the key of a group of this [`number`].
+pub(super) fn key(ledger: &Ledger, sites: &Sites, by: By, number: u64) -> GroupKey {
     match by {
         By::Site => GroupKey::Site(sites.name(number as StackRef)),
         By::Stack => GroupKey::Stack(number as StackRef),

@@ -1,7 +1,7 @@
 //! The graph cache: its state, its contents against its limits, its work, and the time and memory it saved.
 
 use super::execs::{held, state, why_pinned};
-use super::{Ledger, RECENT_NS, variables};
+use super::{Ledger, RECENT_NS, sums, variables};
 use gpumem_wire::counters::{self as c};
 use gpumem_wire::kinds::{EventKind, ExecState, Pinned};
 use gpumem_wire::layout::ContextRef;
@@ -174,16 +174,12 @@ fn parked(ledger: &Ledger, cache: &mut Cache) {
 
 /// Returns the estimated device bytes of real execs without a handle, by context.
 pub(super) fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
-    let (mut resident, mut residents) = (FxHashMap::default(), 0);
-    for exec in ledger.snapshot.execs.iter().filter(|exec| state(exec) == Some(ExecState::Resident)) {
-        let sum: &mut u64 = resident.entry(exec.context).or_default();
-        *sum = sum.saturating_add(exec.device_bytes);
-        residents += 1;
-    }
+    let resident = || ledger.snapshot.execs.iter().filter(|exec| state(exec) == Some(ExecState::Resident));
     let counter = |index| ledger.snapshot.counter(index);
-    if counter(c::REAL_EXECS_MADE).saturating_sub(counter(c::REAL_EXECS_ENDED)) <= residents {
+    if counter(c::REAL_EXECS_MADE).saturating_sub(counter(c::REAL_EXECS_ENDED)) <= resident().count() as u64 {
         return FxHashMap::default();
     }
+    let resident = sums::by(resident().map(|exec| (exec.context, exec.device_bytes)));
     let contexts = ledger.snapshot.contexts.iter();
     contexts
         .map(|(&context, slot)| (context, slot.exec_bytes.saturating_sub(resident.get(&context).copied().unwrap_or(0))))

@@ -1,7 +1,7 @@
 //! Live memory of several processes on each card, as charts.
 
 use super::chart::{self, Chart};
-use super::course::{Grid, Of, Row};
+use super::course::{self, Grid, Of, Row};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Device memory of one process on one card over time.
@@ -22,7 +22,8 @@ pub(crate) fn charts(all: &[CardCourse]) -> Vec<Chart> {
     let grid = |card: Option<&str>| {
         let row = |one: &CardCourse| {
             let name = if card.is_some() { &one.process } else { &one.card };
-            Row { kind: Of::Card, name: name.clone(), stack: 0, values: at(&one.held, &times) }
+            let values = course::at(one.held.iter().copied(), times.iter().copied());
+            Row { kind: Of::Card, name: name.clone(), stack: 0, values }
         };
         let rows = all.iter().filter(|one| card.is_none_or(|card| one.card == card)).map(row).collect();
         Grid { times: times.clone(), rows }
@@ -52,12 +53,6 @@ fn times(all: &[CardCourse]) -> Vec<u64> {
     let values: Vec<u64> = sums.values().copied().collect();
     let times: Vec<u64> = sums.into_keys().collect();
     chart::kept(&values).into_iter().map(|at| times[at]).collect()
-}
-
-/// Returns the bytes held at these times.
-fn at(held: &[(u64, u64)], times: &[u64]) -> Vec<u64> {
-    let until = |time: &u64| held.partition_point(|(from, _)| from <= time);
-    times.iter().map(|time| until(time).checked_sub(1).map_or(0, |last| held[last].1)).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use super::{Ledger, events, execs};
 use crate::source::liveness::real_ns;
 use gpumem_wire::kinds::{EventKind, GrowthKind};
 use gpumem_wire::layout::{EventSlot, SampleSlot};
-use gpumem_wire::read::Point;
 use serde::{Deserialize, Serialize};
 
 /// Rows of numbers at the same moments.
@@ -124,24 +123,30 @@ fn held(ledger: &Ledger) -> Grid {
             GrowthKind::Code | GrowthKind::Streams | GrowthKind::Events | GrowthKind::Contexts => return None,
         };
         let points = samples.row(ledger, number, slot).points;
+        let held = points.iter().map(|point| (point.time_ns, point.bytes));
+        let values = at(held, samples.points.iter().map(|point| point.time_ns));
         // A row that was never sampled has no course.
-        (!points.is_empty()).then(|| Row { kind, name, stack, values: at(&points, &samples.points) })
+        (!points.is_empty()).then_some(Row { kind, name, stack, values })
     });
     let rows = rows.collect();
     let header = &ledger.snapshot.header;
     Grid { times: samples.points.iter().map(|point| real_ns(header, point.time_ns)).collect(), rows }
 }
 
-/// Returns the bytes of a row at each sample: the value of its newest point until then, and 0 before the first.
-fn at(points: &[Point], samples: &[Point]) -> Vec<u64> {
-    let (mut points, mut now) = (points.iter().peekable(), 0);
-    let value = |sample: &Point| {
-        while let Some(point) = points.next_if(|point| point.time_ns <= sample.time_ns) {
-            now = point.bytes;
+/// Returns the bytes held at each of these moments: those of the newest time until then, and 0 before the first. Both are
+/// in order.
+pub(super) fn at<T: PartialOrd>(
+    held: impl IntoIterator<Item = (T, u64)>,
+    moments: impl IntoIterator<Item = T>,
+) -> Vec<u64> {
+    let (mut held, mut now) = (held.into_iter().peekable(), 0);
+    let value = |moment: T| {
+        while let Some((_, bytes)) = held.next_if(|(from, _)| *from <= moment) {
+            now = bytes;
         }
         now
     };
-    samples.iter().map(value).collect()
+    moments.into_iter().map(value).collect()
 }
 
 /// Returns the event as a moment, if timelines show its kind.

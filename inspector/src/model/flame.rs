@@ -1,7 +1,7 @@
 //! Memory by call stack for a flame graph: frames, stacks, and the bytes of each stack.
 
-use super::Ledger;
 use super::course::{Grid, Of};
+use super::{Ledger, sums};
 use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -135,12 +135,8 @@ pub(crate) fn of(weights: &BTreeMap<u32, Weight>, frames: impl Fn(u32) -> Vec<Rc
 
 /// Returns the live bytes by stack, of kinds that take memory of their own.
 pub(crate) fn live(ledger: &Ledger) -> FxHashMap<StackRef, u64> {
-    let mut live: FxHashMap<StackRef, u64> = FxHashMap::default();
-    for alloc in ledger.snapshot.allocs.iter().filter(|alloc| alloc.takes_memory()) {
-        let sum = live.entry(alloc.stack).or_default();
-        *sum = sum.saturating_add(alloc.bytes);
-    }
-    live
+    let live = ledger.snapshot.allocs.iter().filter(|alloc| alloc.takes_memory());
+    sums::by(live.map(|alloc| (alloc.stack, alloc.bytes)))
 }
 
 /// Returns the flame graph of a ledger, from the bytes held over time.

@@ -71,8 +71,16 @@ pub(crate) fn series(samples: &[SampleSlot], column: impl Fn(&SampleSlot) -> u64
     Series::in_order(samples.iter().map(point).skip_while(|point| is_looked_at && point.bytes == 0).collect())
 }
 
+/// Growth of every number over the samples.
+#[derive(Serialize)]
+pub(crate) struct AllGrowth {
+    pub span_ns: u64,
+    pub samples: usize,
+    pub rows: Vec<Growth>,
+}
+
 /// Returns the growth of every column; `None` with fewer than two samples.
-pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
+pub(crate) fn growth(ledger: &Ledger) -> Option<AllGrowth> {
     let (samples, parked) = taken_running(ledger);
     let (first, last) = (samples.first()?, samples.last()?);
     last.time_ns.checked_sub(first.time_ns).filter(|&span| span > 0)?;
@@ -95,7 +103,7 @@ pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
             series,
         }
     });
-    Some((span_ns, rows.collect()))
+    Some(AllGrowth { span_ns, samples: ledger.snapshot.samples.len(), rows: rows.collect() })
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl Names {
             let (say, from) = mpsc::channel();
             (start(world, move |found| say.send(found).is_ok()), from)
         });
-        let users = found.process.as_ref().map_or(Users::one(world.uid), Process::users);
+        let users = found.process.as_ref().map_or(Users::one(world.uid), |process| process.users);
         let owner = Owner::Only(found.at.as_ref().map_or(users, |at| Users::one(at.seen.owner)));
         let job = Job { id, path: ledger.path.clone(), owner, process: found.process.clone(), addresses };
         // Without the thread, addresses stay unnamed.

@@ -1,13 +1,12 @@
 //! The pool: its state, its idle memory, its work, and memory placed elsewhere.
 
-use super::Ledger;
 use super::sites::Sites;
+use super::{Ledger, sums};
 use crate::symbols::Frame;
 use gpumem_wire::counters::{self as c};
 use gpumem_wire::kinds::{EventKind, PoolState, Space};
-use gpumem_wire::layout::{AllocSlot, ContextSlot, EventSlot};
+use gpumem_wire::layout::{ContextSlot, EventSlot};
 use gpumem_wire::settings::{FreeMode, Settings};
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 /// The pool of a process.
@@ -167,12 +166,8 @@ pub(crate) fn of(ledger: &Ledger) -> Pool {
 /// Returns the contexts that exist.
 fn contexts(ledger: &Ledger) -> Vec<OfContext> {
     // A context's total lacks live bytes that threads have not added yet; the list of allocations has them.
-    let mut live: FxHashMap<u16, u64> = FxHashMap::default();
-    let of_device = |alloc: &&AllocSlot| alloc.space() == Space::Device;
-    for alloc in ledger.snapshot.allocs.iter().filter(of_device) {
-        let sum = live.entry(alloc.context).or_default();
-        *sum = sum.saturating_add(alloc.bytes);
-    }
+    let on_device = ledger.snapshot.allocs.iter().filter(|alloc| alloc.space() == Space::Device);
+    let live = sums::by(on_device.map(|alloc| (alloc.context, alloc.bytes)));
     let there = ledger.snapshot.contexts.iter().filter(|(_, slot)| slot.gone_ns == 0);
     let row = |(&context, slot): (&u16, &ContextSlot)| {
         let state = slot.pool_state();

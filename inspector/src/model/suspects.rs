@@ -2,7 +2,7 @@
 
 use super::Ledger;
 use super::ages::{OfAge, ages};
-use super::allocs::{By, Group};
+use super::allocs::{self, By, Group};
 use super::balance::Balance;
 use super::changes::minus;
 use super::execs::hex;
@@ -174,12 +174,7 @@ pub(crate) fn add_growth(ledger: &Ledger, by: By, since: Option<&Moment>, groups
     let from = since.map_or(half, |moment| moment.at_ns);
     let mut grown: FxHashMap<GroupKey, i64> = FxHashMap::default();
     for ((_, number), live) in numbered(ledger, &samples).into_iter().filter(|((of, _), _)| *of == kind) {
-        let number = u32::try_from(number).unwrap_or(0);
-        let key = match by {
-            By::Site => GroupKey::Site(sites.name(number)),
-            By::Stack => GroupKey::Stack(number),
-            _ => GroupKey::Tag(ledger.snapshot.text(number).into_owned()),
-        };
+        let key = allocs::key(ledger, &sites, by, u32::try_from(number).unwrap_or(0).into());
         if let Some(then) = live.series.at(&samples, from) {
             let sum = grown.entry(key).or_default();
             *sum = sum.saturating_add(minus(live.bytes, then.bytes));

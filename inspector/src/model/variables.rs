@@ -5,6 +5,7 @@ use gpumem_wire::kinds::EventKind;
 use gpumem_wire::settings::{self, ALIASES, Setting, When};
 use serde::Serialize;
 use std::ffi::OsStr;
+use std::fmt;
 
 /// Origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -17,13 +18,10 @@ pub(crate) enum Source {
     Set,
 }
 
-impl Source {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Environment => "environment",
-            Self::Set => "set",
-        }
+/// As in JSON.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

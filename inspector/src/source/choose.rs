@@ -161,9 +161,7 @@ pub(crate) fn read_tables(
             let snapshot = open::read(file, path, wanted, most)?;
             Ok(Opened { snapshot, path: path.clone(), process: found.process.clone() })
         }
-        LedgerFile::Unreadable { why, .. } => {
-            Err(Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() })
-        }
+        LedgerFile::Unreadable { why, .. } => Err(why.clone()),
         LedgerFile::NoLedger { mapped, .. } => Err(no_ledger(found, mapped.driver)),
     }
 }
@@ -260,15 +258,9 @@ fn nothing(world: &World, survey: &find::Survey) -> Failure {
     }
     // A running process says more than a ledger that another version of gpumem left.
     match survey.found.iter().find(|found| found.running().is_some()).or(survey.found.first()) {
-        None => Failure::nothing(format!(
-            "no process with libgpumem.so was found, and no ledger in {}",
-            world.own_dir.display()
-        ))
-        .fix("start one with: gpumem run -- COMMAND"),
+        None => world.nothing_found(),
         Some(found) => match &found.what {
-            LedgerFile::Unreadable { why, .. } => {
-                Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() }
-            }
+            LedgerFile::Unreadable { why, .. } => why.clone(),
             LedgerFile::NoLedger { mapped, .. } => no_ledger(found, mapped.driver),
             LedgerFile::Ledger { .. } => Failure::nothing("nothing to look at"),
         },

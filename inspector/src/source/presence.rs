@@ -29,7 +29,7 @@ impl Presence {
     pub(super) fn of(world: &World, process: &Process, most: u64, time: Duration) -> Self {
         let expected = match process.ledger(world) {
             Ok((path, _)) if world.narrow && !is_in(&path, &world.own_dir) => return Self::None,
-            Ok((path, Ok(seen))) if process.users().believe(seen.owner()) => return Self::Ledger(path, Ok(seen)),
+            Ok((path, Ok(seen))) if process.users.believe(seen.owner()) => return Self::Ledger(path, Ok(seen)),
             expected => expected,
         };
         let Ok((mapped, whole)) = process.mapped_within(world, most, time) else { return Self::None };

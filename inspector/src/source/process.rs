@@ -24,7 +24,7 @@ pub(crate) struct Process {
     /// Effective user: the owner of its ledger.
     pub uid: u32,
     /// Its real, effective and saved users.
-    pub(super) users: Users,
+    pub users: Users,
     /// Name of the command, at most 15 bytes.
     pub name: String,
     /// Stopped by a signal or by its tracer.
@@ -89,11 +89,6 @@ impl Process {
         let users = Users { ids: [ids.next()?, ids.next()?, ids.next()?] };
         let (ns_pid, start_ticks) = (ns_pid.unwrap_or(pid), stat.mark.start_ticks);
         Some(Self { pid, ns_pid, start_ticks, uid: users.ids[1], users, name: stat.name, is_stopped: stat.is_stopped })
-    }
-
-    /// Its users, any of which may own files that it made.
-    pub(crate) fn users(&self) -> Users {
-        self.users
     }
 
     /// Returns the parent of a process.

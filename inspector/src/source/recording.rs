@@ -3,8 +3,9 @@
 
 use super::open;
 use crate::failure::{Failure, Result};
+use crate::text::with_ending;
 use flate2::read::GzDecoder;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -46,17 +47,13 @@ pub(crate) fn may_be(path: &Path) -> bool {
 
 /// Returns the path of the part before this one.
 pub(crate) fn part_before(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".1");
-    name.into()
+    with_ending(path, ".1")
 }
 
 /// Returns the path for another process of a recording: that of the first one, with the pid before `.gz`.
 pub(crate) fn of_process(first: &Path, pid: u32) -> PathBuf {
     let (stem, end) = parts(first);
-    let mut name = stem.into_os_string();
-    name.push(format!(".{pid}{end}"));
-    name.into()
+    with_ending(&stem, &format!(".{pid}{end}"))
 }
 
 /// Returns the paths that have such names, at most `most`, and the number of all.

@@ -1,10 +1,8 @@
 //! State of a running process: stopped, traced, or more privileged than its user.
 
 use super::process::Process;
-use super::status::Status;
+use super::status::{self, Status};
 use super::world::World;
-use std::fs::File;
-use std::io::Read;
 
 /// State of a process as the kernel reports it. No call here waits for the process, whatever its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,9 +52,8 @@ const MOST_WORDS: u64 = 8 << 20;
 
 /// Returns the command line of a process, as /proc shows it. Empty for kernel threads.
 pub(crate) fn command_line(world: &World, process: &Process) -> Vec<String> {
-    let mut line = Vec::new();
-    let file = File::open(world.proc.join(process.pid.to_string()).join("cmdline"));
-    let _ = file.and_then(|file| file.take(MOST_WORDS).read_to_end(&mut line));
+    let path = world.proc.join(process.pid.to_string()).join("cmdline");
+    let line = status::read(&path, MOST_WORDS).unwrap_or_default();
     let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|&byte| byte == 0);
     words.map(|word| String::from_utf8_lossy(word).into_owned()).filter(|_| !line.is_empty()).collect()
 }

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// Command that mounts /proc.
 pub(crate) const MOUNT: &str = "mount -t proc proc /proc";
 
+/// Advice if no process runs under the shim.
+pub(crate) const START: &str = "start one with: gpumem run -- COMMAND";
+
 /// Places to search, and the current time.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
@@ -67,6 +70,12 @@ impl World {
     /// Returns the failure of a command that needs to see processes when none can be seen.
     pub(crate) fn without_proc(&self) -> Option<Failure> {
         self.lacks_proc().map(|why| Failure::nothing(why).fix(MOUNT))
+    }
+
+    /// Returns the failure of a command that finds nothing to look at.
+    pub(crate) fn nothing_found(&self) -> Failure {
+        let dir = self.own_dir.display();
+        Failure::nothing(format!("no process with libgpumem.so was found, and no ledger in {dir}")).fix(START)
     }
 
     /// Returns the same machine, with all places searched.

@@ -96,6 +96,13 @@ pub(crate) fn file_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).chars().take(255).collect()
 }
 
+/// Returns a path with an ending added to it.
+pub(crate) fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
 /// As [`shell_word`], for a name that may not be UTF-8.
 pub(crate) fn os_word(name: &OsStr) -> String {
     match name.to_str() {

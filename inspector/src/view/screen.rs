@@ -10,7 +10,7 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, DisableBracketedPaste, EnableBracketedPaste, Event};
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use ratatui::crossterm::{cursor, execute};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::{flag, low_level};
 use std::io::{self, Read, Write};
@@ -132,8 +132,8 @@ impl Screen {
     ///
     /// # Errors
     /// Those of the terminal.
-    pub(crate) fn wait(&mut self, most: Option<Duration>) -> io::Result<Woken> {
-        let hung_up = self.poll(most)?;
+    pub(crate) fn wait(&mut self) -> io::Result<Woken> {
+        let hung_up = self.poll()?;
         while matches!(self.woken.read(&mut [0; 64]), Ok(1..)) {}
         let ended_by = match self.ended.load(Acquire) {
             0 if hung_up => Some(SIGHUP),
@@ -160,11 +160,10 @@ impl Screen {
     }
 
     /// True if the terminal is gone.
-    fn poll(&self, most: Option<Duration>) -> io::Result<bool> {
-        let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
+    fn poll(&self) -> io::Result<bool> {
         let stdin = rustix::stdio::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&self.woken, PollFlags::IN)];
-        match rustix::event::poll(&mut fds, most.as_ref()) {
+        match rustix::event::poll(&mut fds, None) {
             Ok(_) => Ok(fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)),
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),

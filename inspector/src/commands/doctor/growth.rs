@@ -117,7 +117,8 @@ fn bytes(suspect: &Suspect) -> u64 {
 /// Reports growth of the whole process that no call site explains. The samples show its amount, but not its origin.
 /// `is_judged`: each call site has a verdict, so that growth of the device's memory is temporary.
 fn totals(ledger: &Ledger, is_judged: bool) -> Vec<Finding> {
-    let Some((span_ns, rows)) = growth::growth(ledger).filter(|&(span_ns, _)| span_ns >= SHORTEST_NS) else {
+    let long = growth::growth(ledger).filter(|growth| growth.span_ns >= SHORTEST_NS);
+    let Some(growth::AllGrowth { span_ns, rows, .. }) = long else {
         let again = if ledger.status.running() { "; ask again after a minute of recording" } else { "" };
         return vec![info(format!("too little was recorded to judge growth{again}"))];
     };

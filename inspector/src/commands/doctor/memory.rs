@@ -5,7 +5,7 @@ use super::finding::{Finding, Severity, info, ok, warning};
 use super::subject::Whole;
 use crate::model::devices::Device;
 use crate::model::pool::{Pool, StrandedSite};
-use crate::model::{Ledger, RECENT_NS, variables};
+use crate::model::{Ledger, RECENT_NS, sums, variables};
 use crate::report::cure::{self, Cure};
 use crate::report::pool::{head, stranded_words};
 use crate::report::shared::{export, import};
@@ -13,7 +13,6 @@ use crate::text::{self, units};
 use gpumem_wire::kinds::EventKind;
 use gpumem_wire::layout::EventSlot;
 use gpumem_wire::settings::{OomFallback, Settings};
-use std::collections::BTreeMap;
 
 /// A request that failed at the limit was refused there at most this long before.
 const AT_ONCE_NS: u64 = 1_000_000_000;
@@ -237,13 +236,10 @@ fn one_stranded(ledger: &Ledger, site: &StrandedSite, settings: &Settings) -> Fi
 /// Reports if live memory leaves room under the limit.
 pub(super) fn near_the_limit(of: &Whole) -> Finding {
     let Some(limit) = of.settings.limit else { return ok("GPUMEM_LIMIT is unset") };
-    let mut live: BTreeMap<u32, u64> = BTreeMap::new();
-    for context in &of.overview.pool.in_contexts {
-        let sum = live.entry(context.device).or_default();
-        *sum = sum.saturating_add(context.live_bytes);
-    }
+    let contexts = of.overview.pool.in_contexts.iter();
+    let live = sums::by(contexts.map(|context| (context.device, context.live_bytes)));
     let limit_text = limit_in_words(of.ledger);
-    match live.into_iter().max_by_key(|&(_, bytes)| bytes) {
+    match live.into_iter().max_by_key(|&(device, bytes)| (bytes, device)) {
         Some((device, bytes)) if bytes > limit / 10 * 9 => {
             let said = format!("{} of {limit_text} are live on device {device}", units::bytes(bytes));
             let found = warning(said).bytes(bytes);

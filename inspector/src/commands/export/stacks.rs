@@ -66,17 +66,12 @@ fn step(frame: &Frame) -> String {
 struct File {
     #[serde(rename = "$schema")]
     schema: &'static str,
-    shared: SharedFrames,
+    shared: BTreeMap<&'static str, Vec<ShownFrame>>,
     profiles: [KindProfile; 2],
     name: String,
     #[serde(rename = "activeProfileIndex")]
     active: usize,
     exporter: String,
-}
-
-#[derive(Serialize)]
-struct SharedFrames {
-    frames: Vec<ShownFrame>,
 }
 
 /// A frame in the viewer's format.
@@ -149,7 +144,7 @@ pub(super) fn speedscope(out: &mut dyn Write, ledger: &Ledger) -> std::io::Resul
         [profile("live bytes", "bytes", |held| held.bytes), profile("live allocations", "none", |held| held.blocks)];
     let file = File {
         schema: "https://www.speedscope.app/file-format-schema.json",
-        shared: SharedFrames { frames: frames.shown },
+        shared: BTreeMap::from([("frames", frames.shown)]),
         profiles,
         name: format!("{}, pid {}", ledger.name(), ledger.pid()),
         active: 0,

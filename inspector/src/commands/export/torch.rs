@@ -2,6 +2,7 @@
 //! of device memory is a segment of its own. Source: `torch/cuda/_memory_viz.py` and
 //! `torch/csrc/cuda/memory_snapshot.cpp` of PyTorch 2.11.
 
+use crate::metrics::pprof::signed;
 use crate::model::Ledger;
 use crate::source::liveness::real_ns;
 use crate::view::lazy::Lazy;
@@ -21,26 +22,16 @@ struct Snapshot<'a> {
     allocator_settings: BTreeMap<&'static str, String>,
 }
 
-/// A number of at most eight bytes. A u64 would take nine, one for its sign. The reader of memory_viz would make a
-/// BigInt of it, which cannot be added to a block's size.
-#[derive(Clone, Copy, Serialize)]
-#[serde(transparent)]
-struct SignedNumber(i64);
-
-impl From<u64> for SignedNumber {
-    fn from(number: u64) -> Self {
-        Self(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
+/// Numbers have at most eight bytes. A u64 would take nine, one for its sign. The reader of memory_viz would make a BigInt
+/// of it, which cannot be added to a block's size.
 #[derive(Serialize)]
 struct TorchSegment {
     device: u32,
-    address: SignedNumber,
-    total_size: SignedNumber,
-    allocated_size: SignedNumber,
-    active_size: SignedNumber,
-    requested_size: SignedNumber,
+    address: i64,
+    total_size: i64,
+    allocated_size: i64,
+    active_size: i64,
+    requested_size: i64,
     stream: u32,
     segment_type: &'static str,
     segment_pool_id: (u32, u32),
@@ -51,9 +42,9 @@ struct TorchSegment {
 
 #[derive(Serialize)]
 struct Block {
-    address: SignedNumber,
-    size: SignedNumber,
-    requested_size: SignedNumber,
+    address: i64,
+    size: i64,
+    requested_size: i64,
     state: &'static str,
     frames: Vec<TorchFrame>,
 }
@@ -62,10 +53,10 @@ struct Block {
 #[derive(Serialize)]
 struct Traced {
     action: &'static str,
-    addr: SignedNumber,
-    size: SignedNumber,
+    addr: i64,
+    size: i64,
     stream: u32,
-    time_us: SignedNumber,
+    time_us: i64,
     frames: Vec<TorchFrame>,
 }
 
@@ -91,7 +82,7 @@ fn device(ledger: &Ledger, alloc: &AllocSlot) -> u32 {
 }
 
 fn segment(ledger: &Ledger, alloc: &AllocSlot) -> TorchSegment {
-    let (address, size) = (SignedNumber::from(alloc.addr), SignedNumber::from(alloc.bytes));
+    let (address, size) = (signed(alloc.addr), signed(alloc.bytes));
     let frames = frames(ledger, alloc);
     TorchSegment {
         device: device(ledger, alloc),
@@ -112,10 +103,10 @@ fn segment(ledger: &Ledger, alloc: &AllocSlot) -> TorchSegment {
 fn traced(ledger: &Ledger, alloc: &AllocSlot) -> Traced {
     Traced {
         action: "alloc",
-        addr: alloc.addr.into(),
-        size: alloc.bytes.into(),
+        addr: signed(alloc.addr),
+        size: signed(alloc.bytes),
         stream: alloc.stream.into(),
-        time_us: (real_ns(&ledger.snapshot.header, alloc.time_ns) / 1000).into(),
+        time_us: signed(real_ns(&ledger.snapshot.header, alloc.time_ns) / 1000),
         frames: frames(ledger, alloc),
     }
 }

@@ -7,7 +7,6 @@ use crate::source::recording;
 use crate::text;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -106,9 +105,7 @@ fn make_way(path: &Path) -> Result<Option<PathBuf>> {
         Ok(_) if !recording::is(path) => return left_alone(path),
         Ok(_) => {}
     }
-    let mut aside = OsString::from(path);
-    aside.push("~");
-    let aside = PathBuf::from(aside);
+    let aside = text::with_ending(path, "~");
     if aside.exists() && !recording::is(&aside) {
         return left_alone(&aside);
     }

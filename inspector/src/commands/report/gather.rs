@@ -155,7 +155,7 @@ fn groups(ledger: &Ledger) -> Vec<GraphsOf> {
 }
 
 fn setting(variable: variables::Variable) -> Setting {
-    Setting { name: variable.name.into(), value: variable.value, source: variable.source.name().into() }
+    Setting { name: variable.name.into(), value: variable.value, source: variable.source.to_string() }
 }
 
 fn finding(finding: doctor::Finding) -> Finding {

@@ -11,7 +11,7 @@ use crate::args::Target;
 use crate::context::Context;
 use crate::failure::Result;
 use crate::model::devices::Device;
-use crate::model::growth::{self, Growth};
+use crate::model::growth::{self, AllGrowth};
 use crate::model::left::{self, LeftByGraphs};
 use crate::model::overview::Overview;
 use crate::model::shared::Shared;
@@ -58,7 +58,7 @@ struct Report {
     sharing: Shared,
     counters: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    growth: Option<GrowthReport>,
+    growth: Option<AllGrowth>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     samples: Vec<BTreeMap<&'static str, u64>>,
     streams: u64,
@@ -66,13 +66,6 @@ struct Report {
     threads: u64,
     call_stacks: u64,
     settings: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct GrowthReport {
-    span_ns: u64,
-    samples: u64,
-    rows: Vec<Growth>,
 }
 
 impl Args {
@@ -92,11 +85,7 @@ impl Args {
             left_by_graphs: left::by_graphs(&ledger),
             sharing: context.shared(&ledger, &self.target),
             counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
-            growth: growth::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
-                span_ns,
-                samples: snapshot.samples.len() as u64,
-                rows,
-            }),
+            growth: growth::growth(&ledger),
             samples: if self.samples { growth::samples(&ledger) } else { Vec::new() },
             streams: snapshot.streams.len() as u64,
             captures_in_progress: snapshot.streams.values().filter(|stream| stream.capturing_ns != 0).count() as u64,

@@ -32,7 +32,7 @@ pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> (u
         painted::line(buffer, area, &format!("too small: {columns}x{rows} needed"));
         return (1, 0);
     }
-    let look = look.filter(|look| look.ask.whom == state.whom && look.ask.tab == state.tab);
+    let look = look.filter(|look| look.ask.whom == state.ask.whom && look.ask.tab == state.ask.tab);
     painted::line(buffer, area, &parts(area.width, &header(state, look)));
     let last = Rect { y: area.bottom() - 1, height: 1, ..area };
     match &state.prompt {
@@ -41,14 +41,14 @@ pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> (u
     }
     let body = Rect { y: area.y + 1, height: area.height - 2, ..area };
     match (state.help, look) {
-        (true, _) => text_lines(buffer, body, &help(state.tab, state.whom.is_some()), state.from),
-        (_, Some(look)) if state.detail.is_some() && look.ask.detail == state.detail => {
+        (true, _) => text_lines(buffer, body, &help(state.ask.tab, state.ask.whom.is_some()), state.from),
+        (_, Some(look)) if state.ask.detail.is_some() && look.ask.detail == state.ask.detail => {
             text_lines(buffer, body, look.detail.as_deref().unwrap_or_default(), state.from)
         }
-        (_, Some(look)) if state.is_text() && state.detail.is_none() => {
+        (_, Some(look)) if state.is_text() && state.ask.detail.is_none() => {
             text_lines(buffer, body, &look.lines, state.from)
         }
-        (_, Some(look)) if state.detail.is_none() => tables(buffer, body, state, look),
+        (_, Some(look)) if state.ask.detail.is_none() => tables(buffer, body, state, look),
         _ => {
             painted::line(buffer, body, &paint(DIM, "reading …"));
             (1, 0)
@@ -70,11 +70,14 @@ fn parts(width: u16, parts: &[(String, anstyle::Style)]) -> String {
 }
 
 fn header(state: &State, look: Option<&Look>) -> Vec<(String, anstyle::Style)> {
-    let pace = look.map_or(state.interval, |look| look.pace.max(state.interval));
+    let pace = look.map_or(state.ask.interval, |look| look.pace.max(state.ask.interval));
     let mut parts = vec![("gpumem top".to_owned(), HEAD)];
-    if state.whom.is_some() {
+    if state.ask.whom.is_some() {
         let tab = |(at, tab): (usize, &Tab)| {
-            (format!("{} {}", at + 1, name_of(*tab)), if *tab == state.tab { CHOSEN } else { anstyle::Style::new() })
+            (
+                format!("{} {}", at + 1, name_of(*tab)),
+                if *tab == state.ask.tab { CHOSEN } else { anstyle::Style::new() },
+            )
         };
         parts = Tab::value_variants().iter().enumerate().map(tab).collect();
     }
@@ -82,7 +85,7 @@ fn header(state: &State, look: Option<&Look>) -> Vec<(String, anstyle::Style)> {
     if let Some(age) = look.and_then(|look| look.head.as_ref()?.baseline_ns) {
         parts.insert(0, (format!("Δ {}", units::span(age)), CHOSEN));
     }
-    match state.paused {
+    match state.ask.paused {
         true => parts.insert(0, ("paused".into(), CHOSEN)),
         false => parts.push((format!("every {}", units::span(pace.as_nanos() as u64)), DIM)),
     }

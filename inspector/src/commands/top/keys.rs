@@ -10,21 +10,15 @@ pub(super) enum Does {
     Help,
     Quit,
     Tab(Tab),
-    NextTab,
-    PreviousTab,
-    Up,
-    Down,
-    PageUp,
-    PageDown,
-    First,
-    Last,
+    /// True: the next tab; false: the one before. The same for the other two.
+    OtherTab(bool),
+    /// By a line or a page, or to an end.
+    Scroll(KeyCode),
     Open,
     Back,
-    NextSort,
-    PreviousSort,
+    OtherSort(bool),
     Reverse,
-    NextGroup,
-    PreviousGroup,
+    OtherGroup(bool),
     Filter,
     Pause,
     Baseline,
@@ -98,21 +92,18 @@ pub(super) fn meaning(event: &KeyEvent) -> Option<Does> {
         Char('?') | F(1) => Does::Help,
         Char('q') => Does::Quit,
         Char(digit @ '1'..='5') => Does::Tab(Tab::value_variants()[digit as usize - '1' as usize]),
-        KeyCode::Tab | Right => Does::NextTab,
-        BackTab | Left => Does::PreviousTab,
-        Up | Char('k') => Does::Up,
-        Down | Char('j') => Does::Down,
-        PageUp => Does::PageUp,
-        PageDown => Does::PageDown,
-        Home => Does::First,
-        End => Does::Last,
+        KeyCode::Tab | Right => Does::OtherTab(true),
+        BackTab | Left => Does::OtherTab(false),
+        Char('k') => Does::Scroll(Up),
+        Char('j') => Does::Scroll(Down),
+        far @ (Up | Down | PageUp | PageDown | Home | End) => Does::Scroll(far),
         Enter => Does::Open,
         Esc | Backspace => Does::Back,
-        Char('s') => Does::NextSort,
-        Char('S') => Does::PreviousSort,
+        Char('s') => Does::OtherSort(true),
+        Char('S') => Does::OtherSort(false),
         Char('r') => Does::Reverse,
-        Char('g') => Does::NextGroup,
-        Char('G') => Does::PreviousGroup,
+        Char('g') => Does::OtherGroup(true),
+        Char('G') => Does::OtherGroup(false),
         Char('/') => Does::Filter,
         Char(' ' | 'p') => Does::Pause,
         Char('b') => Does::Baseline,
@@ -145,7 +136,7 @@ mod tests {
     fn keys_mean_what_the_help_says() {
         let press = |code, held| meaning(&KeyEvent::new(code, held));
         let (none, control) = (KeyModifiers::NONE, KeyModifiers::CONTROL);
-        assert_eq!(press(KeyCode::Char('S'), KeyModifiers::SHIFT), Some(Does::PreviousSort));
+        assert_eq!(press(KeyCode::Char('S'), KeyModifiers::SHIFT), Some(Does::OtherSort(false)));
         assert_eq!((press(KeyCode::Char('c'), control), press(KeyCode::Char('c'), none)), (Some(Does::Quit), None));
         assert_eq!((press(KeyCode::Char('q'), none), press(KeyCode::Char('q'), control)), (Some(Does::Quit), None));
         assert_eq!(press(KeyCode::Char('5'), none), Some(Does::Tab(Tab::Events)));

@@ -20,6 +20,7 @@ use ratatui::crossterm::event::{Event, KeyEventKind};
 use state::{Effect, State};
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 use worker::{FromWorker, ToWorker, Worker};
 
@@ -79,7 +80,7 @@ fn watch(args: &Args, context: &Context) -> Result<()> {
         let mut fits = (1, 0);
         screen.draw(|buffer| fits = draw::all(buffer, &live.state, live.look.as_ref())).map_err(terminal)?;
         (live.state.page, live.state.last_from) = fits;
-        let woken = screen.wait(None).map_err(terminal)?;
+        let woken = screen.wait().map_err(terminal)?;
         if let Some(signal) = woken.ended_by {
             screen.end_by(signal);
             // This happens only if the parent process made it ignore the signal.
@@ -118,10 +119,9 @@ struct LiveView {
 impl LiveView {
     /// Requests a look at the present state.
     fn ask(&mut self) {
-        let ask = self.state.ask();
-        if self.asked.as_ref() != Some(&ask) {
-            self.worker.send(ToWorker::Ask(ask.clone()));
-            self.asked = Some(ask);
+        if self.asked.as_ref() != Some(&self.state.ask) {
+            self.worker.send(ToWorker::Ask(self.state.ask.clone()));
+            self.asked = Some(self.state.ask.clone());
         }
     }
 
@@ -152,20 +152,22 @@ impl LiveView {
 
     /// Takes the worker's results.
     fn listen(&mut self) -> Result<()> {
-        while let Some(said) = self.worker.said() {
-            match said {
+        loop {
+            match self.worker.said() {
                 Ok(FromWorker::Look(look)) => {
                     // A look requested before the last key is outdated.
-                    if look.ask.whom == self.state.whom && look.ask.tab == self.state.tab {
+                    if look.ask.whom == self.state.ask.whom && look.ask.tab == self.state.ask.tab {
                         self.state.looked(&look);
                         self.look = Some(*look);
                     }
                 }
                 Ok(FromWorker::Answer(Ok(text))) => self.state.say(&text),
                 Ok(FromWorker::Answer(Err(why)) | FromWorker::Lost(why)) => self.state.complain(&why),
-                Err(()) => return Err(Failure::error("the thread that reads ledgers has ended")),
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => {
+                    return Err(Failure::error("the thread that reads ledgers has ended"));
+                }
             }
         }
-        Ok(())
     }
 }

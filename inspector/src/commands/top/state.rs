@@ -7,15 +7,15 @@
 mod prompt;
 mod rows;
 
+use prompt::PromptAnswer;
 pub(super) use prompt::{Prompt, PromptKind};
 pub(super) use rows::Rows;
 
 use super::keys::{Does, meaning};
 use super::look::{Ask, Look, Tab};
-use crate::model::{allocs, graphs};
 use clap::ValueEnum;
 use gpumem_wire::command::Request;
-use ratatui::crossterm::event::KeyEvent;
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,25 +23,17 @@ use std::time::Duration;
 /// State of the view.
 #[derive(Default)]
 pub(super) struct State {
-    /// The process; `None`: all of them.
-    pub whom: Option<PathBuf>,
-    pub tab: Tab,
-    by: allocs::By,
-    graphs_by: graphs::By,
+    /// The request for the next look.
+    pub ask: Ask,
     pub filter: String,
     pub prompt: Option<Prompt>,
-    /// The row shown in detail.
-    pub detail: Option<String>,
     /// True while the help is shown.
     pub help: bool,
     /// First line that is shown of a text: the help, a row's detail, or a tab without rows.
     pub from: usize,
     /// The last line that it can begin with.
     pub last_from: usize,
-    pub paused: bool,
-    baseline: u64,
     baselines: u64,
-    pub interval: Duration,
     pub message: Option<Message>,
     /// True if keys may not change the process.
     readonly: bool,
@@ -76,26 +68,12 @@ const INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::f
 impl State {
     /// Returns the initial state.
     pub(super) fn new(whom: Option<PathBuf>, interval: Duration, readonly: bool) -> Self {
-        Self { whom, interval, readonly, page: 1, ..Self::default() }
+        Self { ask: Ask { whom, interval, ..Ask::default() }, readonly, page: 1, ..Self::default() }
     }
 
     /// True if a text is shown that keys scroll through: no row is chosen.
     pub(super) fn is_text(&self) -> bool {
-        self.help || self.detail.is_some() || self.whom.is_some() && self.tab == Tab::Pool
-    }
-
-    /// Returns the request for the next look.
-    pub(super) fn ask(&self) -> Ask {
-        Ask {
-            whom: self.whom.clone(),
-            tab: self.tab,
-            by: self.by,
-            graphs_by: self.graphs_by,
-            detail: self.detail.clone(),
-            baseline: self.baseline,
-            interval: self.interval,
-            paused: self.paused,
-        }
+        self.help || self.ask.detail.is_some() || self.ask.whom.is_some() && self.ask.tab == Tab::Pool
     }
 
     /// Returns the order of the rows, and the chosen one.
@@ -104,7 +82,7 @@ impl State {
     }
 
     fn place(&self) -> Option<Tab> {
-        self.whom.as_ref().map(|_| self.tab)
+        self.ask.whom.as_ref().map(|_| self.ask.tab)
     }
 
     fn change_rows(&mut self, change: impl FnOnce(&mut Rows)) {
@@ -140,13 +118,11 @@ impl State {
     /// Handles a key in a text; false: the key has its usual meaning.
     fn in_text(&mut self, does: Does) -> bool {
         match does {
-            Does::Up | Does::Down | Does::PageUp | Does::PageDown | Does::First | Does::Last => {
-                self.from = scrolled(self.from, does, self.page).min(self.last_from);
-            }
+            Does::Scroll(far) => self.from = scrolled(self.from, far, self.page).min(self.last_from),
             Does::Help | Does::Back | Does::Open if self.help => (self.help, self.from) = (false, 0),
-            Does::Back | Does::Open if self.detail.is_some() => (self.detail, self.from) = (None, 0),
-            Does::Open | Does::NextSort | Does::PreviousSort | Does::Reverse => {}
-            Does::NextGroup | Does::PreviousGroup if self.detail.is_some() => {}
+            Does::Back | Does::Open if self.ask.detail.is_some() => (self.ask.detail, self.from) = (None, 0),
+            Does::Open | Does::OtherSort(_) | Does::Reverse => {}
+            Does::OtherGroup(_) if self.ask.detail.is_some() => {}
             _ => return false,
         }
         true
@@ -154,17 +130,16 @@ impl State {
 
     /// Moves to another place; false: the key does not do that.
     fn go(&mut self, does: Does) -> bool {
-        let of_one = self.whom.is_some();
+        let of_one = self.ask.whom.is_some();
         match does {
             Does::Help => (self.help, self.from) = (true, 0),
             Does::Tab(tab) if of_one => self.show(tab),
-            Does::NextTab if of_one => self.show(next(self.tab, true)),
-            Does::PreviousTab if of_one => self.show(next(self.tab, false)),
-            Does::Tab(_) | Does::NextTab | Does::PreviousTab => self.say("choose a process with Enter"),
+            Does::OtherTab(forward) if of_one => self.show(next(self.ask.tab, forward)),
+            Does::Tab(_) | Does::OtherTab(_) => self.say("choose a process with Enter"),
             Does::Back if !self.filter.is_empty() => self.filter.clear(),
             Does::Back if of_one => {
-                (self.whom, self.tab, self.baseline) = (None, Tab::Overview, 0);
-                self.paused = false;
+                (self.ask.whom, self.ask.tab, self.ask.baseline) = (None, Tab::Overview, 0);
+                self.ask.paused = false;
             }
             Does::Back => {}
             _ => return false,
@@ -173,8 +148,8 @@ impl State {
     }
 
     fn show(&mut self, tab: Tab) {
-        if tab != self.tab {
-            (self.tab, self.detail, self.from) = (tab, None, 0);
+        if tab != self.ask.tab {
+            (self.ask.tab, self.ask.detail, self.from) = (tab, None, 0);
             self.filter.clear();
         }
     }
@@ -182,14 +157,14 @@ impl State {
     /// Changes the order of the rows; false: the key does not do that.
     fn arrange(&mut self, does: Does, look: Option<&Look>) -> bool {
         let (filter, page) = (self.filter.clone(), self.page);
-        let fits = look.filter(|look| look.ask.whom == self.whom && look.ask.tab == self.tab);
+        let fits = look.filter(|look| look.ask.whom == self.ask.whom && look.ask.tab == self.ask.tab);
         match does {
-            Does::Up | Does::Down | Does::PageUp | Does::PageDown | Does::First | Does::Last => {
+            Does::Scroll(far) => {
                 if let Some(look) = fits {
-                    self.change_rows(|rows| rows.move_to(scrolled(rows.at, does, page), &look.list, &filter));
+                    self.change_rows(|rows| rows.move_to(scrolled(rows.at, far, page), &look.list, &filter));
                 }
             }
-            Does::NextSort | Does::PreviousSort | Does::Reverse => {
+            Does::OtherSort(_) | Does::Reverse => {
                 if let Some(look) = fits {
                     self.change_rows(|rows| {
                         rows.sort(does, &look.list);
@@ -197,16 +172,16 @@ impl State {
                     });
                 }
             }
-            Does::NextGroup | Does::PreviousGroup => self.group(does == Does::NextGroup),
+            Does::OtherGroup(forward) => self.group(forward),
             Does::Open => self.open(fits),
-            Does::Slower => self.interval = (self.interval * 2).min(INTERVALS.1),
-            Does::Faster => self.interval = (self.interval / 2).max(INTERVALS.0.min(self.interval)),
-            Does::Pause => self.paused = !self.paused,
-            Does::EndBaseline => self.baseline = 0,
-            Does::Baseline if self.whom.is_none() => self.say("choose a process with Enter"),
+            Does::Slower => self.ask.interval = (self.ask.interval * 2).min(INTERVALS.1),
+            Does::Faster => self.ask.interval = (self.ask.interval / 2).max(INTERVALS.0.min(self.ask.interval)),
+            Does::Pause => self.ask.paused = !self.ask.paused,
+            Does::EndBaseline => self.ask.baseline = 0,
+            Does::Baseline if self.ask.whom.is_none() => self.say("choose a process with Enter"),
             Does::Baseline => {
                 self.baselines += 1;
-                self.baseline = self.baselines;
+                self.ask.baseline = self.baselines;
                 self.say("growth counts from now on; B ends that");
             }
             _ => return false,
@@ -215,9 +190,9 @@ impl State {
     }
 
     fn group(&mut self, forward: bool) {
-        match self.tab {
-            Tab::Allocations => self.by = next(self.by, forward),
-            Tab::Graphs => self.graphs_by = next(self.graphs_by, forward),
+        match self.ask.tab {
+            Tab::Allocations => self.ask.by = next(self.ask.by, forward),
+            Tab::Graphs => self.ask.graphs_by = next(self.ask.graphs_by, forward),
             _ => self.say("groups are in Allocations and Graphs"),
         }
     }
@@ -228,11 +203,11 @@ impl State {
         let row = &look.list.keys[row];
         match &row.ledger {
             Some(ledger) => {
-                self.whom = Some(ledger.clone());
+                self.ask.whom = Some(ledger.clone());
                 self.lists.retain(|place, _| place.is_none());
                 self.filter.clear();
             }
-            None if self.whom.is_some() => (self.detail, self.from) = (Some(row.id.clone()), 0),
+            None if self.ask.whom.is_some() => (self.ask.detail, self.from) = (Some(row.id.clone()), 0),
             None => self.say("there is no ledger to look at"),
         }
     }
@@ -243,11 +218,11 @@ impl State {
             self.prompt = Some(Prompt::new(PromptKind::Filter { before: self.filter.clone() }, &self.filter));
             return;
         }
-        if self.whom.is_none() {
+        if self.ask.whom.is_none() {
             return self.say("choose a process with Enter");
         }
         // Right after a process is chosen, the last look is still the list of all.
-        let look = look.filter(|look| look.ask.whom == self.whom);
+        let look = look.filter(|look| look.ask.whom == self.ask.whom);
         let Some(head) = look.and_then(|look| look.head.as_ref()) else {
             return self.say("one moment: the process is being looked at");
         };
@@ -265,10 +240,10 @@ impl State {
         let answer = prompt.key(key);
         self.take_filter(&prompt, look);
         match answer {
-            prompt::PromptAnswer::Goes => self.prompt = Some(prompt),
-            prompt::PromptAnswer::Over => {}
-            prompt::PromptAnswer::No(why) => self.say(&why),
-            prompt::PromptAnswer::Do(request) => return Some(Effect::Act(request)),
+            PromptAnswer::Goes => self.prompt = Some(prompt),
+            PromptAnswer::Over => {}
+            PromptAnswer::Nothing => self.say("nothing was done"),
+            PromptAnswer::Do(request) => return Some(Effect::Act(request)),
         }
         None
     }
@@ -301,14 +276,14 @@ impl State {
 }
 
 /// Returns the position after a line or a page.
-fn scrolled(at: usize, does: Does, page: usize) -> usize {
-    match does {
-        Does::Up => at.saturating_sub(1),
-        Does::Down => at.saturating_add(1),
-        Does::PageUp => at.saturating_sub(page.max(1)),
-        Does::PageDown => at.saturating_add(page.max(1)),
-        Does::First => 0,
-        Does::Last => usize::MAX,
+fn scrolled(at: usize, far: KeyCode, page: usize) -> usize {
+    match far {
+        KeyCode::Up => at.saturating_sub(1),
+        KeyCode::Down => at.saturating_add(1),
+        KeyCode::PageUp => at.saturating_sub(page.max(1)),
+        KeyCode::PageDown => at.saturating_add(page.max(1)),
+        KeyCode::Home => 0,
+        KeyCode::End => usize::MAX,
         _ => at,
     }
 }

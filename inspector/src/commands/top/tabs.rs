@@ -136,7 +136,7 @@ fn overview(ledger: &Ledger, memory: &Memory, look: &mut Look) {
     });
     look.lines.extend(memory.rates());
     let now_ns = ledger.status.now_ns;
-    let grown = growth::growth(ledger).map(|(_, rows)| rows).unwrap_or_default();
+    let grown = growth::growth(ledger).map(|growth| growth.rows).unwrap_or_default();
     let history = move |row: &Growth| bars(&row.series, now_ns, BARS);
     let table = growth_table().left("history", 4, history).kept();
     look.totals = table.sheet(grown.into_iter().filter(|row| row.peak > 0));

@@ -18,7 +18,7 @@ use gpumem_wire::command::Request;
 use rustc_hash::FxHashSet;
 use rustix::time::ClockId;
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
 /// One of this many seconds of a core is used at most.
@@ -89,13 +89,9 @@ impl Worker {
         let _ = self.to.send(message);
     }
 
-    /// Returns the next message; an error once the thread is gone.
-    pub(super) fn said(&self) -> Option<Result<FromWorker, ()>> {
-        match self.from.try_recv() {
-            Ok(said) => Some(Ok(said)),
-            Err(mpsc::TryRecvError::Empty) => None,
-            Err(mpsc::TryRecvError::Disconnected) => Some(Err(())),
-        }
+    /// Returns the next message, if there is one and the thread is not gone.
+    pub(super) fn said(&self) -> Result<FromWorker, TryRecvError> {
+        self.from.try_recv()
     }
 }
 

@@ -2,7 +2,7 @@
 //! skipped, and everything has an upper limit.
 
 use super::line::{Begin, Line, Made, RowOf, Tick, VERSION};
-use crate::model::course::{Moment, Of};
+use crate::model::course::{self, Moment, Of};
 use crate::model::summary::Summary;
 use crate::text::shorten;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -231,14 +231,7 @@ impl Track {
 
     /// Returns the bytes held at these ticks, which are in order.
     pub(super) fn at(&self, ticks: &[usize]) -> Vec<u64> {
-        let (mut held, mut now) = (self.held.iter().peekable(), 0);
-        let at = |&tick: &usize| {
-            while let Some(&(_, bytes)) = held.next_if(|(from, _)| *from as usize <= tick) {
-                now = bytes;
-            }
-            now
-        };
-        ticks.iter().map(at).collect()
+        course::at(self.held.iter().map(|&(tick, bytes)| (tick as usize, bytes)), ticks.iter().copied())
     }
 
     /// Returns the most bytes ever held.

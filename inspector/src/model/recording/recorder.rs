@@ -2,32 +2,43 @@
 
 use super::budget::Budget;
 use super::line::{Begin, Line, Made, RowOf, Stack, StartedBy, Tick, VERSION};
+use crate::model::cache::{self, Cache};
 use crate::model::course::{self, Moment, Of};
 use crate::model::execs::hex;
-use crate::model::{Ledger, cache, devices, graphs, totals};
+use crate::model::{Ledger, devices, graphs, totals};
 use crate::source::liveness::real_ns;
 use gpumem_wire::growth;
 use gpumem_wire::kinds::{AllocKind, EventKind, GrowthKind, Space};
-use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextRef, StackRef};
+use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextRef, SampleSlot, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
 use std::rc::Rc;
 
+/// What the columns of a tick's totals show.
+struct Shown {
+    sample: SampleSlot,
+    idle: u64,
+    graphs: graphs::Group,
+    cache: Cache,
+}
+
+type TotalsColumn = (Of, &'static str, fn(&Shown) -> u64);
+
 /// The columns of a tick's totals. Rates are written as counters; readers use their increase.
-const COLUMNS: &[(Of, &str)] = &[
-    (Of::Whole, "resident memory of the process"),
-    (Of::Whole, "used on its devices, by everybody"),
-    (Of::Whole, "idle in the pool"),
-    (Of::Whole, "host memory of graphs and execs"),
-    (Of::Whole, "device memory of execs"),
-    (Of::Count, "graphs"),
-    (Of::Count, "execs"),
-    (Of::Count, "real execs"),
-    (Of::Count, "parked"),
-    (Of::Rate, "launches"),
-    (Of::Rate, "retargets"),
-    (Of::Rate, "instantiates"),
-    (Of::Rate, "evictions"),
+const COLUMNS: &[TotalsColumn] = &[
+    (Of::Whole, "resident memory of the process", |of| of.sample.rss),
+    (Of::Whole, "used on its devices, by everybody", |of| of.sample.device_used),
+    (Of::Whole, "idle in the pool", |of| of.idle),
+    (Of::Whole, "host memory of graphs and execs", |of| of.graphs.host_bytes),
+    (Of::Whole, "device memory of execs", |of| of.graphs.device_bytes),
+    (Of::Count, "graphs", |of| of.graphs.graphs),
+    (Of::Count, "execs", |of| of.graphs.execs),
+    (Of::Count, "real execs", |of| of.cache.real_execs),
+    (Of::Count, "parked", |of| of.cache.parked_execs),
+    (Of::Rate, "launches", |of| of.cache.launches),
+    (Of::Rate, "retargets", |of| of.cache.retargets),
+    (Of::Rate, "instantiates", |of| of.cache.instantiations),
+    (Of::Rate, "evictions", |of| of.cache.evictions),
 ];
 
 /// Most large allocations, new and freed, and most moments in one tick.
@@ -66,7 +77,7 @@ impl Recorder {
             began_unix_ns: real_ns(header, ledger.status.now_ns),
             interval_ns,
             events_from_bytes,
-            columns: COLUMNS.iter().map(|&(of, name)| (of, name.to_owned())).collect(),
+            columns: COLUMNS.iter().map(|&(of, name, _)| (of, name.to_owned())).collect(),
             ..Begin::default()
         };
         Self { begin, ..Self::default() }
@@ -295,23 +306,12 @@ fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
 /// Returns the values of [`COLUMNS`].
 fn totals_of(ledger: &Ledger) -> Vec<u64> {
     let cache = cache::of(ledger);
-    let graphs = graphs::total(ledger, &cache);
-    let sample = ledger.snapshot.samples.last().copied().unwrap_or_default();
     let idle = ledger.snapshot.contexts.values().filter(|context| context.gone_ns == 0);
-    let idle = idle.fold(0, |sum: u64, context| sum.saturating_add(context.idle_bytes));
-    vec![
-        sample.rss,
-        sample.device_used,
-        idle,
-        graphs.host_bytes,
-        graphs.device_bytes,
-        graphs.graphs,
-        graphs.execs,
-        cache.real_execs,
-        cache.parked_execs,
-        cache.launches,
-        cache.retargets,
-        cache.instantiations,
-        cache.evictions,
-    ]
+    let shown = Shown {
+        sample: ledger.snapshot.samples.last().copied().unwrap_or_default(),
+        idle: idle.fold(0, |sum: u64, context| sum.saturating_add(context.idle_bytes)),
+        graphs: graphs::total(ledger, &cache),
+        cache,
+    };
+    COLUMNS.iter().map(|(.., value)| value(&shown)).collect()
 }

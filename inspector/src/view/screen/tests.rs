@@ -86,7 +86,7 @@ fn panics_elsewhere() {
             waker.wake();
             panic!("something is wrong");
         });
-        assert!(screen.wait(None).unwrap().ended_by.is_none());
+        assert!(screen.wait().unwrap().ended_by.is_none());
         assert!(thread.join().is_err());
         screen.draw(|buffer| buffer.set_string(0, 1, "too late", ratatui::style::Style::new())).unwrap();
     }
@@ -98,7 +98,7 @@ fn ends_by_a_signal() {
     if is_child() {
         let mut screen = drawn();
         low_level::raise(SIGTERM).unwrap();
-        let signal = screen.wait(None).unwrap().ended_by.unwrap();
+        let signal = screen.wait().unwrap().ended_by.unwrap();
         screen.end_by(signal);
     }
 }

@@ -167,7 +167,7 @@ fn press(state: &mut State, look: &Look, keys: &str) {
 
 /// Returns a look at the present state.
 fn look(state: &State) -> Look {
-    let mut look = tabs::look(&ledger(), &state.ask(), &mut Memory::default());
+    let mut look = tabs::look(&ledger(), &state.ask, &mut Memory::default());
     // How long ago a dump was made depends on today.
     look.lines[0] = "llama-server  pid 4194304, recorded for 3 h 5 min, interception complete".into();
     look.head = Some(Head { running: true, ..look.head.unwrap() });
@@ -289,7 +289,7 @@ fn a_baseline_counts_growth_from_then_on() {
     let mut state = state();
     let mut memory = Memory::default();
     go(&mut state, "b");
-    let seen = tabs::look(&ledger(), &state.ask(), &mut memory);
+    let seen = tabs::look(&ledger(), &state.ask, &mut memory);
     let shown = screen(&state, Some(&seen), 120, 40, ALL);
     assert!(shown.contains("Δ 0 ns") && shown.contains("  growth  ") && shown.contains("+0 B"), "{shown}");
 }

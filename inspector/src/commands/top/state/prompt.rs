@@ -32,7 +32,8 @@ pub(super) enum PromptAnswer {
     Goes,
     /// The prompt is closed without a result.
     Over,
-    No(String),
+    /// The prompt is closed, and nothing was done.
+    Nothing,
     Do(Request),
 }
 
@@ -68,37 +69,29 @@ impl Prompt {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match (&self.what, key.code) {
             (PromptKind::Sure { request, .. }, KeyCode::Char('y' | 'Y')) if !control => {
-                PromptAnswer::Do(request.clone())
+                return PromptAnswer::Do(request.clone());
             }
-            (PromptKind::Sure { .. }, _) => PromptAnswer::No("nothing was done".into()),
+            (PromptKind::Sure { .. }, _) => return PromptAnswer::Nothing,
             (PromptKind::Filter { before }, KeyCode::Esc) => {
                 self.text = before.clone();
-                PromptAnswer::Over
+                return PromptAnswer::Over;
             }
-            (_, KeyCode::Esc) => PromptAnswer::No("nothing was done".into()),
-            (_, KeyCode::Char('c' | 'g')) if control => PromptAnswer::No("nothing was done".into()),
-            (_, KeyCode::Enter) => self.enter(),
-            (_, KeyCode::Char('u')) if control => {
-                self.text.clear();
-                PromptAnswer::Goes
-            }
-            (_, KeyCode::Backspace) => {
-                self.text.pop();
-                PromptAnswer::Goes
-            }
-            (_, KeyCode::Char(c)) if !control => {
-                self.paste(c.encode_utf8(&mut [0; 4]));
-                PromptAnswer::Goes
-            }
-            _ => PromptAnswer::Goes,
+            (_, KeyCode::Esc) => return PromptAnswer::Nothing,
+            (_, KeyCode::Char('c' | 'g')) if control => return PromptAnswer::Nothing,
+            (_, KeyCode::Enter) => return self.enter(),
+            (_, KeyCode::Char('u')) if control => self.text.clear(),
+            (_, KeyCode::Backspace) => drop(self.text.pop()),
+            (_, KeyCode::Char(c)) if !control => self.paste(c.encode_utf8(&mut [0; 4])),
+            _ => {}
         }
+        PromptAnswer::Goes
     }
 
     fn enter(&self) -> PromptAnswer {
         let text = self.text.trim();
         match &self.what {
             PromptKind::Filter { .. } => PromptAnswer::Over,
-            PromptKind::Mark if text.is_empty() => PromptAnswer::No("nothing was done".into()),
+            PromptKind::Mark if text.is_empty() => PromptAnswer::Nothing,
             PromptKind::Mark => PromptAnswer::Do(Request::Mark(text.to_owned())),
             PromptKind::Sure { .. } => PromptAnswer::Goes,
         }

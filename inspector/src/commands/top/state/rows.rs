@@ -52,14 +52,14 @@ impl Rows {
 
     /// Sorts by another column, or in reverse.
     pub(super) fn sort(&mut self, does: Does, list: &List) {
-        if does == Does::Reverse {
+        let Does::OtherSort(forward) = does else {
             self.reversed = !self.reversed;
             return;
-        }
+        };
         let mut choices = vec![None];
         choices.extend(list.sheet.titles().map(|title| Some(title.to_owned())));
         let at = choices.iter().position(|choice| *choice == self.sorted_by).unwrap_or(0);
-        let step = if does == Does::NextSort { 1 } else { choices.len() - 1 };
+        let step = if forward { 1 } else { choices.len() - 1 };
         self.sorted_by = choices.swap_remove((at + step) % choices.len());
     }
 }

@@ -1,5 +1,6 @@
 use super::super::look::{Head, List, RowKey};
 use super::*;
+use crate::model::allocs;
 use crate::view::table::Table;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 
@@ -8,7 +9,7 @@ fn look(state: &State, rows: &[(&str, u64)]) -> Look {
     let table = Table::<(&str, u64)>::new().bytes("live", 0, |row| row.1).text("site", 0, |row| row.0);
     let key = |row: &(&str, u64)| RowKey { id: row.0.into(), ..RowKey::default() };
     Look {
-        ask: state.ask(),
+        ask: state.ask.clone(),
         head: Some(Head { pid: 7, running: true, idle_bytes: 1 << 30, ..Head::default() }),
         list: List { sheet: table.sheet(rows.iter()), keys: rows.iter().map(key).collect(), ..List::default() },
         ..Look::default()
@@ -48,9 +49,9 @@ fn keys_go_from_tab_to_tab() {
     let mut state = state();
     let empty = look(&state, &[]);
     press(&mut state, &empty, "2");
-    assert_eq!(state.ask().tab, Tab::Allocations);
+    assert_eq!(state.ask.tab, Tab::Allocations);
     press(&mut state, &empty, "\t\t\t\t");
-    assert_eq!(state.ask().tab, Tab::Overview, "round and round");
+    assert_eq!(state.ask.tab, Tab::Overview, "round and round");
     assert_eq!(press(&mut state, &empty, "q"), Some(Effect::Quit));
     assert_eq!(press(&mut state, &empty, "?q"), Some(Effect::Quit), "also from the help");
 }
@@ -73,9 +74,9 @@ fn rows_are_sorted_filtered_and_turned_round() {
     press(&mut state, &look, "/xyz\x1b");
     assert_eq!(names(&state, &look), ["a", "ab"], "Esc takes back what was typed");
     press(&mut state, &look, "\x1b");
-    assert_eq!((names(&state, &look).len(), state.whom.is_some()), (3, true), "then the filter, then the process");
+    assert_eq!((names(&state, &look).len(), state.ask.whom.is_some()), (3, true), "then the filter, then the process");
     press(&mut state, &look, "\x1b");
-    assert!(state.whom.is_none());
+    assert!(state.ask.whom.is_none());
 }
 
 #[test]
@@ -98,9 +99,9 @@ fn what_was_chosen_stays_chosen_wherever_it_goes() {
     state.looked(&fewer);
     assert_eq!(chosen(&state, &fewer), "a", "the last one, where it is gone");
     press(&mut state, &fewer, "\r");
-    assert_eq!(state.ask().detail.as_deref(), Some("a"));
+    assert_eq!(state.ask.detail.as_deref(), Some("a"));
     press(&mut state, &fewer, "\x1b");
-    assert_eq!(state.ask().detail, None);
+    assert_eq!(state.ask.detail, None);
 }
 
 #[test]
@@ -108,17 +109,17 @@ fn groups_pauses_and_baselines_are_asked_for() {
     let mut state = state();
     let look = look(&state, &[]);
     press(&mut state, &look, "2g");
-    assert_eq!(state.ask().by, allocs::By::Stack);
+    assert_eq!(state.ask.by, allocs::By::Stack);
     press(&mut state, &look, "GG");
-    assert_eq!(state.ask().by, allocs::By::Device, "round and round");
+    assert_eq!(state.ask.by, allocs::By::Device, "round and round");
     press(&mut state, &look, " b");
-    assert_eq!((state.ask().paused, state.ask().baseline), (true, 1));
+    assert_eq!((state.ask.paused, state.ask.baseline), (true, 1));
     press(&mut state, &look, "pb");
-    assert_eq!((state.ask().paused, state.ask().baseline), (false, 2), "a new one");
+    assert_eq!((state.ask.paused, state.ask.baseline), (false, 2), "a new one");
     press(&mut state, &look, "B+");
-    assert_eq!((state.ask().baseline, state.ask().interval), (0, Duration::from_secs(2)));
+    assert_eq!((state.ask.baseline, state.ask.interval), (0, Duration::from_secs(2)));
     press(&mut state, &look, "------");
-    assert_eq!(state.ask().interval, Duration::from_millis(250), "not oftener");
+    assert_eq!(state.ask.interval, Duration::from_millis(250), "not oftener");
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn what_was_seen_before_the_process_was_chosen_says_nothing_of_it() {
     let mut state = State::new(None, Duration::from_secs(1), false);
     let mut list = look(&state, &[]);
     list.head = None;
-    state.whom = Some("/7.ledger".into());
+    state.ask.whom = Some("/7.ledger".into());
     assert_eq!(press(&mut state, &list, "t"), None);
     let message = state.message.as_ref().unwrap();
     assert!(!message.bad && message.text.starts_with("one moment"), "{message:?}");
@@ -158,7 +159,7 @@ fn readonly_asks_nothing() {
         assert!(state.prompt.is_none() && state.message.as_ref().unwrap().text.contains("--readonly"));
     }
     assert_eq!(press(&mut state, &look, "b"), None);
-    assert_eq!(state.ask().baseline, 1, "a baseline is ours");
+    assert_eq!(state.ask.baseline, 1, "a baseline is ours");
 }
 
 #[test]
