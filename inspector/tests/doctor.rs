@@ -141,7 +141,7 @@ fn a_process_has_a_name_for_doctor_too() {
     assert!(report.out.contains("was started without libgpumem.so"), "{}{}", report.out, report.err);
     let answer = dir.gpumem(&["doctor", "nobody-is-called-this"]);
     assert_eq!(answer.code, 3, "{}", answer.err);
-    assert!(answer.err.contains("nobody-is-called-this is not a pid, a file or the name of a running process"));
+    assert!(answer.err.contains("\"nobody-is-called-this\" is not a pid, a file or the name of a running process"));
     let other = Sleeper::start();
     dir.put(other.id(), demo(other.id()));
     let answer = dir.gpumem(&["doctor", "demo-server"]);

@@ -71,7 +71,7 @@ impl Args {
             }
             None => {
                 let names: Vec<_> = GUIDES.iter().map(|(name, ..)| *name).collect();
-                let what = format!("{topic} is neither a command nor a guide; guides are {}", names.join(", "));
+                let what = format!("{topic:?} is neither a command nor a guide; guides are {}", names.join(", "));
                 Err(Failure::usage(what).fix("gpumem help lists the commands"))
             }
         }

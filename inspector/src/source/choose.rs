@@ -83,7 +83,7 @@ fn none_of_name(survey: &find::Survey, name: &str, asked: &TargetRequest) -> Fai
     let dead = dead_of(survey, name);
     let last = dead.iter().min_by_key(|found| found.status().map_or(u64::MAX, |status| status.ago_ns));
     let Some(last) = last else {
-        return Failure::nothing(format!("{name} is not a pid, a file or the name of a running process"))
+        return Failure::nothing(format!("{name:?} is not a pid, a file or the name of a running process"))
             .fix("gpumem ps lists the processes");
     };
     let others = match dead.len() {

@@ -79,9 +79,11 @@ fn regular(seen: io::Result<Seen>, dir: BorrowedFd, name: &Path, shown: &Path, o
             return Err(Failure::error(format!("{shown} is a symbolic link; a ledger has to be a regular file")));
         }
         kind => {
-            let failure = Failure::error(format!("{shown} is not a regular file"));
-            let is_dir = kind == FileType::Directory;
-            return Err(if is_dir { failure.fix("name a file in it, or its ledgers with --dir") } else { failure });
+            return Err(match kind {
+                FileType::Directory => Failure::error(format!("{shown} is a directory"))
+                    .fix(format!("name one of its files, or ask for all its ledgers: --dir {shown}")),
+                _ => Failure::error(format!("{shown} is not a regular file")),
+            });
         }
     }
     if let Owner::Only(users) = owner
@@ -178,7 +180,7 @@ mod tests {
         // SAFETY: `name` is a CString: it ends in NUL and lives until mkfifo returns.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         assert!(why(&pipe, Owner::Anyone).contains("not a regular file"));
-        assert!(why(dir.path(), Owner::Anyone).contains("not a regular file"));
+        assert!(why(dir.path(), Owner::Anyone).contains("is a directory"));
         assert!(why(Path::new("/dev/zero"), Owner::Anyone).contains("not a regular file"));
         assert!(why(&dir.path().join("none"), Owner::Anyone).contains("there is no file"));
         if uid != 0 {

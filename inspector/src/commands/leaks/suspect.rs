@@ -333,7 +333,10 @@ fn by_site(out: &mut dyn Write, sites: &[SuspectSite], all_was_read: bool) -> st
 
 fn one_by_one(out: &mut dyn Write, rows: &[HeldRow], all_was_read: bool) -> std::io::Result<()> {
     let seen = |held: &Held| {
-        let seen = held.seen.iter().map(|(place, words)| format!("{place} {words}×"));
+        let seen = held.seen.iter().map(|(place, words)| {
+            let counts = if place.starts_with("driver") { " (not counted)" } else { "" };
+            format!("{place} {words}×{counts}")
+        });
         seen.collect::<Vec<_>>().join(", ")
     };
     let table = Table::<HeldRow>::new()

@@ -89,7 +89,7 @@ struct Service<'a> {
 /// The name is taken, or the worker does not start.
 pub(crate) fn serve(world: &World, driver: Driver, options: &Options, say: &mut dyn FnMut(String)) -> Result<()> {
     let mut seat = Seat::of(world, &options.name)?;
-    say(format!("sharing as {0}: start programs with GPUMEM_SHARE={0}", options.name));
+    say(format!("this service is called {0:?}: start programs with GPUMEM_SHARE={0}", options.name));
     let (to, asked) = mpsc::channel();
     seat.listen(to);
     let (orders, ends) = moves(world.clone());
