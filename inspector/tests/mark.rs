@@ -86,6 +86,9 @@ fn a_pid_before_the_name_is_told() {
     assert_eq!(answer.code, 3);
     let order = format!("the name of the mark comes first: gpumem mark 'warm up' {pid}");
     assert!(answer.err.contains(&order), "{}", answer.err);
+    let without_name = dir.gpumem(&["mark", &pid]);
+    assert_eq!(without_name.code, 2);
+    assert!(without_name.err.contains(&format!("type: gpumem mark NAME {pid}")), "{}", without_name.err);
 }
 
 #[test]

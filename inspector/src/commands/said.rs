@@ -127,6 +127,10 @@ impl MarkArgs {
             return Err(Failure::usage("a mark needs a name"));
         }
         let ledger = context.live_ledger(&self.whom.target()).map_err(|failure| self.hint(failure))?;
+        if choose::pid(&self.name) == Some(ledger.pid()) {
+            return Err(Failure::usage(format!("{} is the process; a mark needs a name, too", self.name))
+                .fix(format!("type: gpumem mark NAME {}", self.name)));
+        }
         ask(&ledger.whom(), &Request::Mark(self.name.clone()))?;
         let report = MarkReport { pid: ledger.pid(), mark: self.name.clone() };
         context.print(&report, |out, report| {
