@@ -23,11 +23,6 @@ pub(crate) fn deletions() -> u32 {
     DELETIONS.load(Acquire)
 }
 
-/// Returns the address of that number.
-pub(crate) fn deletions_at() -> u64 {
-    DELETIONS.as_ptr() as u64
-}
-
 /// Calls the real function, and counts the deletion of a watched key.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_key_delete(key: libc::pthread_key_t) -> c_int {

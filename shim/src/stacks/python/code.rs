@@ -41,9 +41,10 @@ pub(super) fn read_code(memory: &mut Memory, types: &Types, code: u64) -> bool {
 /// Returns a number for a place in a code object that has another one of the same interpreter's; `None` if it has no
 /// serial number. `era` is a number of that interpreter.
 #[inline(always)]
-pub(super) fn print_of_serial(era: u64, code: u64, at: i64, serial: u32) -> Option<u64> {
+pub(super) fn print_of_serial(memory: &mut Memory, shape: &Shape, era: u64, code: u64, at: i64) -> Option<u64> {
+    let serial = memory.half(code.wrapping_add(shape.serial)).filter(|&serial| serial != 0)?;
     let sum = mix(mix(mix(era, code), at as u64), u64::from(serial));
-    (serial != 0).then_some(sum ^ sum >> 29)
+    Some(sum ^ sum >> 29)
 }
 
 /// Returns a number for a place in a code object. Another function, file or line table gives another number, also at

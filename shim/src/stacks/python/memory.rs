@@ -3,8 +3,7 @@
 //! The state of a running Python thread is its own, and stays during its call to us. There is one exception: a thread
 //! that ends the interpreter or a subinterpreter frees the states and frames of other threads without notice. Any
 //! thread may do that, also while the process's first thread is in a call. A thread that has released the GIL can
-//! neither prevent it nor learn of it in time. So nothing is read directly, except in a sequence that the kernel breaks
-//! off ([`super::live`]).
+//! neither prevent it nor learn of it in time, so nothing is read directly.
 //!
 //! Each read costs a system call, so a stack takes one or two. The first one fetches frames. For the next stack a thread
 //! most likely reads the same frames as for its last ones, so their memory is fetched, with the code objects of the

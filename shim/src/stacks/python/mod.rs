@@ -6,7 +6,6 @@
 //! | walk.rs | the walk from a thread's state outwards |
 //! | code.rs | code objects: names, and whether one is still the same |
 //! | known.rs | known places in code |
-//! | live.rs | the frames of this thread, without a call of the kernel |
 //! | lines.rs | the line of a place in code |
 //! | memory.rs | the interpreter's memory, which may be unmapped at any moment |
 //! | recent.rs | what the last stacks of a thread read, and the stack to expect next |
@@ -20,7 +19,6 @@
 mod code;
 mod known;
 mod lines;
-mod live;
 mod memory;
 mod recent;
 mod versions;
@@ -36,7 +34,6 @@ use crate::process::peek::{read_memory, read_value};
 use crate::process::threads;
 use code::Types;
 use known::SeenCode;
-use live::Live;
 use recent::Copies;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -64,8 +61,6 @@ pub(crate) struct Python {
     key: AtomicU32,
     /// True if an end of the interpreter is seen: it deletes its key.
     sees_ends: AtomicBool,
-    /// Number of ends before the key was found.
-    ends_before: AtomicU32,
     /// The loader's count of unloaded objects when the interpreter was last seen.
     generation: AtomicUsize,
     /// Number of looks for a thread that runs Python code, while there was none.
@@ -88,7 +83,6 @@ impl Python {
             state: AtomicU8::new(state::NONE),
             key: AtomicU32::new(0),
             sees_ends: AtomicBool::new(false),
-            ends_before: AtomicU32::new(0),
             generation: AtomicUsize::new(0),
             looks: AtomicU32::new(0),
             interpreter: once_cell::race::OnceBox::new(),
@@ -135,9 +129,7 @@ impl Python {
                 verdict(Some(why))
             }
             Ok(shape) => {
-                let types = Types { code, text, bytes };
-                let live = Live::new(&shape, &types, runtime);
-                let found = Interpreter { shape, types, object, live };
+                let found = Interpreter { shape, types: Types { code, text, bytes }, object };
                 let _ = self.interpreter.set(Box::new((found, version, runtime)));
                 self.generation.store(elf::generation(), Relaxed);
                 self.state.store(state::FOUND, Release);
@@ -169,18 +161,11 @@ impl Python {
                 }
             }
         }
-        let starts = self.sees_ends.load(Relaxed).then(keys::deletions);
         let key = self.key.load(Relaxed);
         let (thread, tid, records) =
             threads::local(|local| (thread_state(key), local.known_tid(), local.records.get()));
-        if let Some(starts) = starts
-            && thread != 0
-            && starts == self.ends_before.load(Relaxed)
-            && let Some(walk) = interpreter.walk_live(thread, &self.known, starts, frames)
-        {
-            return walk;
-        }
         let _errno = KeepErrno::new();
+        let starts = self.sees_ends.load(Relaxed).then(keys::deletions);
         let found = match thread {
             0 => None,
             _ => self.copies.with(tid, |recent| interpreter.walk(recent, thread, &self.known, starts, frames, name)),
@@ -198,16 +183,13 @@ impl Python {
     #[cold]
     fn look_for_key(&self) {
         let Some((interpreter, _, runtime)) = self.interpreter.get() else { return };
-        let ends = keys::deletions();
         if let Some(key) = find_key(*runtime, interpreter.shape.thread_id) {
-            self.uses(key, ends);
+            self.uses(key);
         }
     }
 
-    /// Takes this key from now on. It was found after this number of ends.
-    fn uses(&self, key: u32, ends: u32) {
+    fn uses(&self, key: u32) {
         self.sees_ends.store(keys::watch(key), Relaxed);
-        self.ends_before.store(ends, Relaxed);
         self.key.store(key, Release);
     }
 
@@ -241,12 +223,11 @@ impl Python {
         }
         let _errno = KeepErrno::new();
         let Some((interpreter, _, runtime)) = self.interpreter.get() else { return Ok(false) };
-        let ends = keys::deletions();
         let Some(key) = find_key(*runtime, interpreter.shape.thread_id) else { return Ok(false) };
         if memory::once(|memory| interpreter.check(memory, thread_state(key)))? == 0 {
             return Ok(false);
         }
-        self.uses(key, ends);
+        self.uses(key);
         self.state.store(state::READ, Release);
         Ok(true)
     }

@@ -90,8 +90,6 @@ pub(super) struct Shape {
     pub serial: u64,
     /// The interpreter in a thread's state, if the version has serial numbers.
     pub interpreter: u64,
-    /// The word of `_PyRuntime` that is not 0 while the interpreter ends, if the version has serial numbers.
-    pub ending: u64,
     /// Bytes of a text's head: of one in ASCII, and of any other.
     pub ascii: u64,
     pub compact: u64,
@@ -131,7 +129,6 @@ const V39: Shape = Shape {
     lines: Lines::Steps,
     serial: 0,
     interpreter: 0,
-    ending: 0,
     ascii: 48,
     compact: 72,
 };
@@ -152,7 +149,6 @@ const V311: Shape = Shape {
     lines: Lines::Entries,
     serial: 0,
     interpreter: 0,
-    ending: 0,
     ascii: 48,
     compact: 72,
 };
@@ -167,7 +163,6 @@ const V312: Shape = Shape {
     first_line: 68,
     serial: 92,
     interpreter: 16,
-    ending: 24,
     ascii: 40,
     compact: 56,
     ..V311
@@ -175,7 +170,6 @@ const V312: Shape = Shape {
 
 /// Offsets in `_Py_DebugOffsets` of the published offsets.
 struct Published {
-    ending: u64,
     interpreter: u64,
     current_frame: u64,
     thread_id: u64,
@@ -192,7 +186,6 @@ struct Published {
 }
 
 const P313: Published = Published {
-    ending: 32,
     interpreter: 176,
     current_frame: 184,
     thread_id: 192,
@@ -209,7 +202,6 @@ const P313: Published = Published {
 };
 
 const P314: Published = Published {
-    ending: 32,
     interpreter: 200,
     current_frame: 208,
     thread_id: 216,
@@ -272,7 +264,6 @@ fn published(version: Version, runtime: u64, at: &Published) -> Result<Shape, St
         lines_at,
         serial: if is_as_before { V312.serial } else { 0 },
         interpreter: offset(at.interpreter)?,
-        ending: word(at.ending)?,
         ascii,
         compact: ascii + 16,
         ..V312

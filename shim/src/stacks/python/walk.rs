@@ -2,13 +2,11 @@
 
 use super::code::{self, Code, Types};
 use super::known::{SeenCode, mix};
-use super::live::{self, Live};
 use super::memory::{self, Memory};
 use super::recent::{Place, Recent};
 use super::versions::*;
 use crate::process::elf::Object;
 use gpumem_wire::layout::PythonFrame;
-use std::mem::MaybeUninit;
 
 /// Facts common to all walks of a process.
 pub(super) struct Interpreter {
@@ -16,8 +14,6 @@ pub(super) struct Interpreter {
     pub types: Types,
     /// The program or library that holds it, with the state of its first interpreter.
     pub object: Object,
-    /// How frames are read without the kernel, if they can be.
-    pub live: Option<Live>,
 }
 
 /// Result of a walk.
@@ -29,15 +25,6 @@ pub(crate) struct Walk {
     pub hash: u64,
     /// True if there were more frames than room.
     pub cut: bool,
-}
-
-impl Walk {
-    /// Completes a walk that wrote `len` frames.
-    #[inline(always)]
-    fn finish(&mut self, frames: &[u64], has_more: bool) {
-        self.hash = frames[..self.len].iter().fold(0, |hash, &word| mix(hash, word));
-        self.cut = has_more && self.len == frames.len();
-    }
 }
 
 /// Returns this thread's id, as a thread's state has it.
@@ -116,46 +103,21 @@ impl Interpreter {
             Some((era, self.places(memory, thread, frames.len(), places)?))
         })?;
         walk.len = recent.words(era, frames, |memory, place| self.word(memory, era, place, known, name));
-        walk.finish(frames, has_more);
+        walk.hash = frames[..walk.len].iter().fold(0, |hash, &word| mix(hash, word));
+        walk.cut = has_more && walk.len == frames.len();
         Some(walk)
     }
 
-    /// As [`Interpreter::walk`], without a call of the kernel. `starts` is from before the state of this thread was
-    /// found. `None`: walk through the kernel, since a place is new, or the interpreter is ending or not the first one.
-    #[inline(always)]
-    pub(super) fn walk_live(&self, thread: u64, known: &SeenCode, starts: u32, frames: &mut [u64]) -> Option<Walk> {
-        let Instruction::Address(_, begin) = self.shape.instruction else { return None };
-        let mut room = [const { MaybeUninit::uninit() }; live::MOST];
-        let read =
-            self.live.as_ref()?.read(thread, own_id(), starts, frames.len() * LOOKS, room.get_mut(..frames.len())?)?;
-        let era = self.era_of(read.interpreter, starts);
-        if era == 0 {
-            return None;
-        }
-        for (frame, place) in frames.iter_mut().zip(read.places) {
-            let at = place.instruction.wrapping_sub(place.code + begin) as i64;
-            let word = known.find(code::print_of_serial(era, place.code, at, place.serial)?)?;
-            *frame = word | if place.entry == 0 { 0 } else { PythonFrame::ENTRY };
-        }
-        let mut walk = Walk { len: read.places.len(), ..Walk::default() };
-        walk.finish(frames, read.has_more);
-        Some(walk)
-    }
-
-    /// Returns a number for an interpreter that no other one of this process has; 0 if it has none. Only the first
-    /// interpreter has one: it lies in the object itself, and `starts` counts how often it was started.
-    #[inline(always)]
-    fn era_of(&self, interpreter: u64, starts: u32) -> u64 {
-        if self.object.holds(interpreter as usize) { 1 + u64::from(starts) } else { 0 }
-    }
-
-    /// As [`Interpreter::era_of`], for a thread's interpreter; 0 also if its code objects have no serial numbers.
+    /// Returns a number for a thread's interpreter that no other one of this process has; 0 if it has none, or if its
+    /// code objects have no serial numbers. Only the first interpreter has one: it lies in the object itself, and
+    /// `starts` counts how often it was started.
     #[inline(always)]
     fn era(&self, memory: &mut Memory, thread: u64, starts: Option<u32>) -> u64 {
         match starts {
             Some(starts) if self.shape.serial != 0 => memory
                 .word(thread.wrapping_add(self.shape.interpreter))
-                .map_or(0, |interpreter| self.era_of(interpreter, starts)),
+                .filter(|&interpreter| self.object.holds(interpreter as usize))
+                .map_or(0, |_| 1 + u64::from(starts)),
             _ => 0,
         }
     }
@@ -201,8 +163,7 @@ impl Interpreter {
         name: &mut dyn FnMut(&Code) -> Option<u32>,
     ) -> Option<u64> {
         let Place { code, at, entry } = place;
-        let serial = if era == 0 { None } else { memory.half(code.wrapping_add(self.shape.serial)) };
-        let of_serial = serial.and_then(|serial| code::print_of_serial(era, code, at, serial));
+        let of_serial = if era == 0 { None } else { code::print_of_serial(memory, &self.shape, era, code, at) };
         let print = match of_serial {
             Some(print) => print,
             None if code::read_code(memory, &self.types, code) => code::print(memory, &self.shape, code, at)?,
