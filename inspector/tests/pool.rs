@@ -336,7 +336,7 @@ fn diff_and_exports_hold_the_pool() {
     grown.slots([ContextSlot { idle_bytes: 10 * MIB, spilled_bytes: MIB, vendor: 1, ..Default::default() }]);
     let after = file("after", grown);
     let text = dir.ok(&["diff", &before, &after]);
-    let line = "pool: idle +10.0 MiB (48.0 MiB -> 58.0 MiB), spilled +1.0 MiB; hits +100, misses +2, past the pool +0, frees that waited +1, given back +8.0 MiB\n";
+    let line = "pool: idle +10.0 MiB (48.0 MiB -> 58.0 MiB), spilled +1.0 MiB; hits +100, misses +2, allocations past the pool +0, frees that waited +1, given back +8.0 MiB\n";
     assert!(text.contains(line), "{text}");
     let report = dir.json(&["diff", &before, &after]);
     assert_eq!((&report["before"]["pool"]["hits"], &report["after"]["pool"]["hits"]), (&json!(990), &json!(1090)));

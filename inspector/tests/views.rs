@@ -440,7 +440,7 @@ fn peaks_that_follow_one_another_are_one_line() {
     dir.put(me(), ledger);
     let text = squeeze(&dir.ok(&["events"]));
     assert_eq!(text.matches("peak-grew").count(), 2, "{text}");
-    assert!(text.contains("3.0 MiB of device memory live; 2 lower peaks before it left out"), "{text}");
+    assert!(text.contains("3.0 MiB of device memory live; not listed: 2 lower peaks before this one"), "{text}");
     assert!(text.ends_with("5.0 MiB of device memory live") && !text.contains("earlier"), "{text}");
     assert_eq!(dir.json(&["events"])["events"].as_array().unwrap().len(), 5);
 }

@@ -201,7 +201,7 @@ fn print_pool(out: &mut dyn Write, before: &Pool, after: &Pool) -> std::io::Resu
     let number = |of| units::signed(change(of));
     writeln!(
         out,
-        "pool: idle {} ({} -> {}), spilled {}; hits {}, misses {}, past the pool {}, frees that waited {}, given back {}",
+        "pool: idle {} ({} -> {}), spilled {}; hits {}, misses {}, allocations past the pool {}, frees that waited {}, given back {}",
         units::signed_bytes(change(|pool| pool.idle_bytes)),
         units::bytes(before.idle_bytes),
         units::bytes(after.idle_bytes),

@@ -123,7 +123,7 @@ fn row(ledger: &Ledger, sites: &Sites, (event, times): (&EventSlot, u64)) -> Eve
         severity: severity(event).name(),
         text: match times {
             1 => sentence(ledger, event),
-            _ => format!("{}; {} before it left out", sentence(ledger, event), count(times - 1, "lower peak")),
+            _ => format!("{}; not listed: {} before this one", sentence(ledger, event), count(times - 1, "lower peak")),
         },
         times,
         code: event.code,

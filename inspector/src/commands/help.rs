@@ -81,7 +81,7 @@ impl Args {
 /// Prints a guide as text for a terminal, without markup, and with wrapped lines.
 fn page(out: &mut dyn Write, text: &str, columns: usize) -> std::io::Result<()> {
     let columns = columns.clamp(40, 100);
-    let mut is_code = false;
+    let (mut is_code, mut head) = (false, Vec::new());
     for line in text.lines() {
         if line.starts_with("```") {
             is_code = !is_code;
@@ -92,12 +92,33 @@ fn page(out: &mut dyn Write, text: &str, columns: usize) -> std::io::Result<()> 
             _ if line.starts_with('#') => writeln!(out, "{}", paint(HEAD, plain(line.trim_start_matches(['#', ' ']))))?,
             _ if line.starts_with("|---") => {}
             _ if line.starts_with('|') => {
-                let cells: Vec<_> = line.trim_matches('|').split('|').map(|cell| plain(cell.trim())).collect();
-                writeln!(out, "{}", text::wrap_at(&format!("- {}", cells.join(": ")), columns, 2))?;
+                let cells = line.trim_matches('|').split('|').map(|cell| plain(cell).trim().to_owned()).collect();
+                if head.is_empty() {
+                    head = cells;
+                } else {
+                    row(out, &head, &cells, columns)?;
+                }
             }
             _ => {
+                head.clear();
                 let indent = if line.starts_with("- ") { 2 } else { 0 };
                 writeln!(out, "{}", text::wrap_at(&plain(line), columns, indent))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Prints a table's row as an item of a list. If there are more than two cells, all but the first have their heading.
+fn row(out: &mut dyn Write, head: &[String], cells: &[String], columns: usize) -> std::io::Result<()> {
+    if let [first, second] = cells {
+        return writeln!(out, "{}", text::wrap_at(&format!("- {first}: {second}"), columns, 2));
+    }
+    for (index, (head, cell)) in head.iter().zip(cells).enumerate() {
+        match index {
+            0 => writeln!(out, "{}", text::wrap_at(&format!("- {cell}"), columns, 2))?,
+            _ => {
+                writeln!(out, "  {}", text::wrap_at(&format!("{head}: {cell}"), columns - 2, 2).replace('\n', "\n  "))?
             }
         }
     }
@@ -135,6 +156,21 @@ mod tests {
             );
             assert!(!shown.contains("](") && !shown.contains("**") && !shown.contains("```"), "{name}: {shown}");
         }
+    }
+
+    /// The heading of a table is no item of the list.
+    #[test]
+    fn tables_are_lists() {
+        let shown = |text: &str| {
+            let mut out = Vec::new();
+            page(&mut out, text, 40).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(shown("|you ask|type|\n|---|---|\n|who?|`ps`|\n"), "- who?: ps\n");
+        assert_eq!(
+            shown("|a|because|do|\n|---|---|---|\n|x|y|z z z z z z z z z z z z z z z z z z z|\n"),
+            "- x\n  because: y\n  do: z z z z z z z z z z z z z z z z\n    z z z\n"
+        );
     }
 
     #[test]

@@ -213,9 +213,9 @@ counters! {
     OWN_DEVICE_ADDED = 74, "own_device_added";
     /// Device bytes of gpumem's own kernels, streams and buffers that were freed when their contexts ended.
     OWN_DEVICE_REMOVED = 75, "own_device_removed";
-    /// Pinned bytes of the host's memory that gpumem's readers came to take.
+    /// Pinned host memory that gpumem allocated for its reads of device memory (guard, search for references), in bytes.
     OWN_PINNED_ADDED = 76, "own_pinned_added";
-    /// Pinned bytes of gpumem's readers that were freed when their contexts ended.
+    /// The part of that pinned memory that was freed when its contexts ended, in bytes.
     OWN_PINNED_REMOVED = 77, "own_pinned_removed";
     /// Allocations that were freed before a launch of an exec that refers to them, once for each exec and allocation.
     LAUNCHED_AFTER_FREE = 78, "launched_after_free";

@@ -100,7 +100,11 @@ pub(in crate::commands) fn in_full(out: &mut dyn Write, row: &SuspectRow, status
         .map(|grown| format!("{} since {}", change(suspect, grown), since(&grown.since, grown.over_ns, status)));
     line(out, "growth", &grown.collect::<Vec<_>>().join(", "))?;
     if let Some(bytes) = suspect.bytes_per_mark {
-        line(out, "", &format!("{} from mark to mark", units::signed_bytes(bytes.round() as i64)))?;
+        line(
+            out,
+            "",
+            &format!("{} from each mark to the next, on average", units::signed_bytes(bytes.round() as i64)),
+        )?;
     }
     line(out, "by age", &ages(suspect))?;
     for (number, part) in lines::parts(parts).iter().enumerate() {
