@@ -22,6 +22,13 @@ pub(crate) struct Code {
     pub first_line: u32,
 }
 
+impl Code {
+    /// True for the code from which the interpreter runs a class's `__init__` (3.12 and later, `_Py_InitCleanup`).
+    pub(super) fn is_the_interpreters(&self) -> bool {
+        self.name == b"__init__" && self.file == b"__init__"
+    }
+}
+
 /// Bytes of a code object that are read, behind its count of references: that changes at each call.
 pub(super) const CODE_BYTES: usize = 136;
 /// Bytes of a text, or of a line table, that go into a print: the first ones, and the last eight.

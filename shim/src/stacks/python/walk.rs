@@ -37,6 +37,22 @@ pub(super) fn own_id() -> u64 {
 /// Maximum number of frames examined for each one written. Trampolines are not written, and a circle has to end.
 const LOOKS: usize = 3;
 
+/// Stands for a frame that the interpreter does not show either.
+const HIDDEN: u64 = u64::MAX;
+
+/// Removes hidden frames; returns the number of those that are left.
+#[inline(always)]
+fn drop_hidden(frames: &mut [u64]) -> usize {
+    let Some(mut left) = frames.iter().position(|&word| word == HIDDEN) else { return frames.len() };
+    for at in left + 1..frames.len() {
+        if frames[at] != HIDDEN {
+            frames[left] = frames[at];
+            left += 1;
+        }
+    }
+    left
+}
+
 impl Interpreter {
     /// Returns a thread's innermost frame; 0 if it runs none.
     #[inline(always)]
@@ -103,8 +119,9 @@ impl Interpreter {
             Some((era, self.places(memory, thread, frames.len(), places)?))
         })?;
         walk.len = recent.words(era, frames, |memory, place| self.word(memory, era, place, known, name));
-        walk.hash = frames[..walk.len].iter().fold(0, |hash, &word| mix(hash, word));
         walk.cut = has_more && walk.len == frames.len();
+        walk.len = drop_hidden(&mut frames[..walk.len]);
+        walk.hash = frames[..walk.len].iter().fold(0, |hash, &word| mix(hash, word));
         Some(walk)
     }
 
@@ -189,7 +206,10 @@ impl Interpreter {
         name: &mut dyn FnMut(&Code) -> Option<u32>,
     ) -> Option<u64> {
         let (code, line) = code::read(memory, &self.shape, &self.types, code, at).ok()?;
-        let word = PythonFrame { code: name(&code)?, line, entry: false }.word();
+        let word = match code.is_the_interpreters() {
+            true => HIDDEN,
+            false => PythonFrame { code: name(&code)?, line, entry: false }.word(),
+        };
         known.put(print, word);
         Some(word)
     }
