@@ -6,6 +6,7 @@
  *   at once    as again, more often and without a key in between: some code objects have the address and the number
  *              that another one had before
  *   parts      another thread ends a part of it (a sub-interpreter), in which the first thread runs
+ *   states     another thread deletes the state of the first thread, which runs in it
  *   many       one thread makes and ends parts while others run code in the interpreter */
 #define _GNU_SOURCE
 #include "cuda_min.h"
@@ -21,7 +22,8 @@
     _(void *, PyEval_SaveThread, (void)) _(void, PyEval_RestoreThread, (void *)) _(void *, Py_NewInterpreter, (void)) \
     _(void, Py_EndInterpreter, (void *)) _(void *, PyThreadState_Swap, (void *)) _(int, PyGILState_Ensure, (void)) \
     _(void, PyGILState_Release, (int)) _(void *, PyThreadState_New, (void *)) _(void, PyThreadState_Clear, (void *)) \
-    _(void, PyThreadState_Delete, (void *)) _(void *, PyThreadState_GetInterpreter, (void *))
+    _(void, PyThreadState_Delete, (void *)) _(void *, PyThreadState_GetInterpreter, (void *)) \
+    _(void *, PyThreadState_Get, (void))
 #define DECLARE(result, name, arguments) static result(*name) arguments;
 #define FIND(result, name, arguments) name = (result(*) arguments)dlsym(library, #name);
 FUNCTIONS(DECLARE)
@@ -114,12 +116,12 @@ static int again(int has_keys) {
     return 0;
 }
 
-static void *mine;
+static void *mine, *interpreter;
 
-static void *maker(void *unused) {
+static void *maker(void *has_part) {
     Py_Initialize();
-    void *part = Py_NewInterpreter();
-    mine = PyThreadState_New(PyThreadState_GetInterpreter(part));
+    void *part = has_part ? Py_NewInterpreter() : PyThreadState_Get();
+    interpreter = PyThreadState_GetInterpreter(part);
     PyEval_SaveThread();
     pthread_barrier_wait(&both);
     while (inside < 500)
@@ -127,18 +129,21 @@ static void *maker(void *unused) {
     PyEval_RestoreThread(part);
     PyThreadState_Clear(mine);
     PyThreadState_Delete(mine);
-    Py_EndInterpreter(part);
+    if (has_part)
+        Py_EndInterpreter(part);
     spray();
     ended = 1;
     sleep(60);
-    return unused;
+    return NULL;
 }
 
-static int parts(void) {
+static int states(int has_part) {
     pthread_t thread;
     pthread_barrier_init(&both, NULL, 2);
-    pthread_create(&thread, NULL, maker, NULL);
+    pthread_create(&thread, NULL, maker, has_part ? &both : NULL);
     pthread_barrier_wait(&both);
+    /* On this thread: a state made on another one has that thread's name, and its frames are not read. */
+    mine = PyThreadState_New(interpreter);
     PyEval_RestoreThread(mine);
     PyRun_SimpleString(CTYPES "def deep(n):\n"
                               "  if n: deep(n - 1)\n"
@@ -194,5 +199,7 @@ int main(int argc, char **argv) {
     const char *what = argv[2];
     if (!strcmp(what, "again") || !strcmp(what, "at once"))
         return again(!strcmp(what, "again"));
-    return !strcmp(what, "ends") ? ends() : !strcmp(what, "parts") ? parts() : many();
+    if (!strcmp(what, "parts") || !strcmp(what, "states"))
+        return states(!strcmp(what, "parts"));
+    return !strcmp(what, "ends") ? ends() : many();
 }

@@ -142,7 +142,9 @@ fn an_interpreter_may_start_again() {
 
 #[test]
 fn sub_interpreters_may_end_on_any_thread() {
-    embedded("parts", |_| {});
+    for what in ["parts", "states"] {
+        embedded(what, |ran| assert!(functions(ran).contains(&"deep".into()), "{what}"));
+    }
     embedded("many", |ran| assert!(functions(ran).contains(&"run".into())));
 }
 
