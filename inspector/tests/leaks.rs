@@ -134,7 +134,7 @@ fn growth_since_a_mark_is_counted_from_it() {
     assert!((19..=22).contains(&grown), "{timed:#}");
     let refused = dir.gpumem(&["leaks", &file, "--since", "worm"]);
     assert_eq!(refused.code, 2);
-    assert!(refused.err.contains("no mark is called \"worm\"; there are warm, later"), "{}", refused.err);
+    assert!(refused.err.contains("no mark is called \"worm\"; there are \"warm\", \"later\""), "{}", refused.err);
 }
 
 #[test]
@@ -232,10 +232,10 @@ fn a_mark_that_was_pushed_out_is_not_said_never_to_have_been() {
         dir.gpumem(&["leaks", &file, "--since", "warm"]).err
     };
     let said = pushed(5000);
-    assert!(said.contains("no mark that is left is called \"warm\"; there are later"), "{said}");
+    assert!(said.contains("no mark that is left is called \"warm\"; there are \"later\""), "{said}");
     assert!(said.contains("5,000 older events were pushed out, and it may have been among them"), "{said}");
     let said = pushed(0);
-    assert!(said.contains("no mark is called \"warm\"; there are later") && !said.contains("pushed"), "{said}");
+    assert!(said.contains("no mark is called \"warm\"; there are \"later\"") && !said.contains("pushed"), "{said}");
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl Args {
         match pids.iter().find(|&&pid| !is_found(pid)) {
             Some(&pid) => Err(of_another_user(world, pid).unwrap_or_else(|| {
                 Failure::nothing(format!(
-                    "pid {pid} has made no CUDA call, nor has a descendant of it: nothing is to be parked"
+                    "the NVIDIA driver knows no CUDA in pid {pid}, nor in a descendant of it: nothing is to be parked"
                 ))
             })),
             None => Ok(members),
