@@ -1,6 +1,7 @@
 //! Makes a snapshot of the loaded objects from dl_iterate_phdr.
 
 use super::{Module, Modules, SERIALS, Snapshot};
+use crate::process::page::map;
 use crate::process::peek::read_memory;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::{MaybeUninit, size_of};
@@ -31,15 +32,7 @@ pub(super) fn snapshot(known: &Modules) -> Option<*mut Snapshot> {
     for _ in 0..8 {
         let table = size_of::<Snapshot>() + capacity * size_of::<Module>();
         let bytes = table + capacity * 160 + 4 * libc::PATH_MAX as usize;
-        // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping
-        // is touched.
-        let at = unsafe {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
-        };
-        if at == libc::MAP_FAILED {
-            return None;
-        }
+        let at = map(bytes, 0)?;
         let snapshot = at.cast::<Snapshot>();
         let mut filler = Filler {
             // SAFETY: the mapping has room for the header, then `capacity` modules, then the text.
