@@ -117,33 +117,21 @@ impl Shown<'_> {
         self.tables_to_search().map_or(0, |tables| unsafe { tables.find(name) })
     }
 
-    /// Shows the object's own name as a library and the names of the libraries that it was linked with.
-    pub(super) fn links(&self, mut show: impl FnMut(Link, Text)) {
-        const DT_NEEDED: i64 = 1;
-        const DT_SONAME: i64 = 14;
+    /// Shows each text that the object's dynamic section has under a tag: [`OWN_NAME`] or [`LINKED_WITH`].
+    pub(super) fn texts(&self, tag: i64, mut show: impl FnMut(Text)) {
         let Some(tables) = self.tables() else { return };
-        // SAFETY: `dynamic` is this object's dynamic section, which stays mapped while the list is
-        // locked (see `tables`).
-        for (tag, value) in unsafe { entries(self.dynamic) } {
-            let link = match tag {
-                DT_NEEDED => Link::Needed,
-                DT_SONAME => Link::Own,
-                _ => continue,
-            };
-            // SAFETY: DT_NEEDED and DT_SONAME give offsets of C strings in the object's string
-            // table, which stays mapped as well.
-            show(link, unsafe { Text::at(tables.string(value)) });
+        // SAFETY: an object with tables has a dynamic section, mapped while the list is locked (see `tables`).
+        for (_, value) in unsafe { entries(self.dynamic) }.filter(|(its, _)| *its == tag) {
+            // SAFETY: the value under such a tag is the offset of a C string in the string table.
+            show(unsafe { Text::at(tables.string(value)) });
         }
     }
 }
 
-/// Meaning of a name in a dynamic section.
-pub(super) enum Link {
-    /// The object's own name.
-    Own,
-    /// A library that it was linked with.
-    Needed,
-}
+/// Tag of the object's own name as a library (`DT_SONAME`).
+pub(super) const OWN_NAME: i64 = 14;
+/// Tag of the name of a library that the object was linked with (`DT_NEEDED`).
+pub(super) const LINKED_WITH: i64 = 1;
 
 /// Visits objects in the order of loading until `visit` returns false. `visit` keeps to the rules at the head of this
 /// file.
