@@ -88,7 +88,7 @@ macro_rules! driver_functions {
         cuArray3DCreate_v2 ["cuArray3DCreate" 3020 legacy = cuArray3DCreate_v2] => array::create_3d(array: *mut Array, desc: *const Array3dDescriptor);
         cuArrayDestroy ["cuArrayDestroy" 2000 legacy = cuArrayDestroy] => array::destroy(array: Array);
         cuMipmappedArrayCreate ["cuMipmappedArrayCreate" 5000 legacy = cuMipmappedArrayCreate] => array::create_mipmapped(array: *mut Array, desc: *const Array3dDescriptor, levels: c_uint);
-        cuMipmappedArrayDestroy ["cuMipmappedArrayDestroy" 5000 legacy = cuMipmappedArrayDestroy] => array::destroy_mipmapped(array: Array);
+        cuMipmappedArrayDestroy ["cuMipmappedArrayDestroy" 5000 legacy = cuMipmappedArrayDestroy] => array::destroy(array: Array);
 
         // Memory of other processes and other APIs.
         cuIpcGetMemHandle ["cuIpcGetMemHandle" 4010 legacy = cuIpcGetMemHandle] => ipc::export(handle: Opaque, ptr: DevicePtr);

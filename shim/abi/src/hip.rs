@@ -57,8 +57,8 @@ macro_rules! hip_functions {
         hipFreeArray => array::destroy(array: Array);
         hipMallocMipmappedArray => array::create_channels_mipmapped(array: *mut Array, desc: *const ChannelDesc, extent: Extent, levels: c_uint, flags: c_uint);
         hipMipmappedArrayCreate => array::create_mipmapped(array: *mut Array, desc: *const Array3dDescriptor, levels: c_uint);
-        hipMipmappedArrayDestroy => array::destroy_mipmapped(array: Array);
-        hipFreeMipmappedArray => array::destroy_mipmapped(array: Array);
+        hipMipmappedArrayDestroy => array::destroy(array: Array);
+        hipFreeMipmappedArray => array::destroy(array: Array);
 
         hipIpcGetMemHandle => ipc::export(handle: Opaque, ptr: DevicePtr);
         hipIpcOpenMemHandle => ipc::open(ptr: *mut DevicePtr, handle: IpcMemHandle, flags: c_uint);

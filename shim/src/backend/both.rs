@@ -63,10 +63,11 @@ macro_rules! answers {
         fn nodes(&self, graph: Graph) -> Option<Vec<GraphNode>> {
             let mut len = self.node_count(graph)?;
             let mut nodes = buffer(len).ok()?;
-            // SAFETY: rule of answers: `len` is the length of `nodes`, and no more handles than that are written. Rule
-            // of the program's handles: the graph is alive.
-            let status = unsafe { $calls::$nodes(graph, nodes.as_mut_ptr(), &mut len) };
-            done(status).ok()?;
+            if len > 0 {
+                // SAFETY: rule of answers: `len` is the length of `nodes`, and no more handles than that are written.
+                // Rule of the program's handles: the graph is alive.
+                done(unsafe { $calls::$nodes(graph, nodes.as_mut_ptr(), &mut len) }).ok()?;
+            }
             nodes.truncate(len);
             Some(nodes)
         }
@@ -79,6 +80,60 @@ macro_rules! answers {
             // graph node.
             let inside = || told(|child| unsafe { $calls::$child(node, child) }).ok();
             Some((kind, if kind == NodeKind::Child { inside() } else { None }))
+        }
+    };
+}
+
+/// The calls of a library for memory that it gives and takes back at once, as methods of
+/// [`MemoryCalls`](super::memory::MemoryCalls). `$calls` has its functions. `$concurrent`: the attribute of a device
+/// that can use managed memory while the host does. `$moves`: true if managed memory is moved there.
+macro_rules! blocks {
+    (
+        $calls:ident: $free:ident, $attribute:ident($concurrent:literal), $managed:ident if $moves:expr, $host:ident,
+        $address:ident, $free_host:ident, $fill:ident, $synchronize:ident
+    ) => {
+        fn free(&self, addr: u64) -> Status {
+            // SAFETY: rule of the pool's memory: the block goes back once, and no one else has it.
+            answer(unsafe { $calls::$free(addr) })
+        }
+
+        fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
+            // SAFETY: rule of answers: each call writes a local of the type that its row declares. The library checks
+            // the device.
+            unsafe {
+                match told(|concurrent| $calls::$attribute(concurrent, $concurrent, device)) {
+                    Ok(1..) if $moves => told(|addr| $calls::$managed(addr, bytes, GLOBAL)),
+                    _ => Err(NOT_SUPPORTED),
+                }
+            }
+        }
+
+        fn host(&self, bytes: usize) -> Result<u64, Status> {
+            // SAFETY: rule of answers: each call writes a local of the type that its row declares. `host` is what the
+            // first call gave, and goes back once if the second fails.
+            unsafe {
+                let host = told(|host| $calls::$host(host, bytes, MAPPED))?;
+                let addr = told(|addr| $calls::$address(addr, host, 0)).inspect_err(|_| {
+                    let _ = $calls::$free_host(host);
+                })?;
+                // One address for both, as on every 64-bit system; otherwise it could not be freed by it.
+                if addr == host { Ok(addr) } else { Err(NOT_SUPPORTED) }
+            }
+        }
+
+        fn free_host(&self, addr: u64) -> Status {
+            // SAFETY: rule of the pool's memory: `host` gave this memory, and it goes back once.
+            answer(unsafe { $calls::$free_host(addr) })
+        }
+
+        fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status {
+            // SAFETY: rule of the pool's memory: the block has at least `bytes` bytes, and no one else has it.
+            answer(unsafe { $calls::$fill(addr, byte.into(), bytes) })
+        }
+
+        fn synchronize(&self) -> Status {
+            // SAFETY: the call takes no arguments, so it needs nothing of its caller.
+            answer(unsafe { $calls::$synchronize() })
         }
     };
 }
@@ -123,4 +178,4 @@ macro_rules! thread_states {
     };
 }
 
-pub(super) use {answers, exchange, thread_states};
+pub(super) use {answers, blocks, exchange, thread_states};

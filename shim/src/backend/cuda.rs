@@ -36,6 +36,23 @@ pub(super) fn leave() {
     let _ = unsafe { driver::cuCtxPopCurrent_v2(&mut context) };
 }
 
+/// Records an event of ours by `record`, and makes the event if there is none. If it cannot be recorded, it is destroyed.
+pub(super) fn recorded(event: Option<usize>, record: impl FnOnce(Opaque) -> Option<Status>) -> Option<usize> {
+    /// `CU_EVENT_DISABLE_TIMING`.
+    const NO_TIMING: u32 = 2;
+    let event = match event {
+        Some(event) => event as Opaque,
+        // SAFETY: rule of answers: `event` takes the handle.
+        None => told(|event| unsafe { driver::cuEventCreate(event, NO_TIMING) }).ok()?,
+    };
+    if done(record(event)).is_err() {
+        // SAFETY: our caller gave the event to be recorded here, and has no other use of it.
+        let _ = unsafe { driver::cuEventDestroy_v2(event) };
+        return None;
+    }
+    Some(event as usize)
+}
+
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
 const CAPABILITY: [i32; 2] = [75, 76];
 

@@ -9,29 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 macro_rules! emit_hooked {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
-        /// Index of each function with a hook.
-        #[allow(non_camel_case_types, clippy::enum_variant_names)]
-        #[derive(Clone, Copy)]
-        #[repr(usize)]
-        pub(crate) enum Function { $($name,)* Count }
-
-        const HOOK_NAMES: [&CStr; Function::Count as usize] = [$(
-            c_name!($name),
-        )*];
+        functions!(Function, HOOK_NAMES: $($name)*);
     };
 }
 gpumem_abi::driver_functions!(emit_hooked);
 
 macro_rules! emit_thunks {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] ($($arg:ident),*);)*) => {
-        /// Index of each function with a thunk, among these.
-        #[allow(non_camel_case_types, clippy::enum_variant_names)]
-        #[repr(usize)]
-        pub(crate) enum Thunk { $($name,)* Count }
-
-        const THUNK_NAMES: [&CStr; Thunk::Count as usize] = [$(
-            c_name!($name),
-        )*];
+        functions!(Thunk, THUNK_NAMES: $($name)*);
     };
 }
 gpumem_abi::graph_thunks!(emit_thunks);

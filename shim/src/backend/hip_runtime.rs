@@ -14,28 +14,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 macro_rules! emit_hooked {
     ($($name:ident => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
-        /// Index of each function with a hook.
-        #[allow(non_camel_case_types, clippy::enum_variant_names)]
-        #[repr(usize)]
-        pub(crate) enum Function { $($name,)* Count }
-
-        const HOOK_NAMES: [&CStr; Function::Count as usize] = [$(
-            c_name!($name),
-        )*];
+        functions!(Function, HOOK_NAMES: $($name)*);
     };
 }
 gpumem_abi::hip_functions!(emit_hooked);
 
 macro_rules! emit_thunks {
     ($($name:ident ($($arg:ident),*);)*) => {
-        /// Index of each function with a thunk, among these.
-        #[allow(non_camel_case_types, clippy::enum_variant_names)]
-        #[repr(usize)]
-        pub(crate) enum Thunk { $($name,)* Count }
-
-        const THUNK_NAMES: [&CStr; Thunk::Count as usize] = [$(
-            c_name!($name),
-        )*];
+        functions!(Thunk, THUNK_NAMES: $($name)*);
     };
 }
 gpumem_abi::hip_graph_thunks!(emit_thunks);

@@ -96,11 +96,7 @@ fn of_ptx(text: &[u8]) -> u64 {
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
     let lines = lines.filter(|line| !is_directive(line));
     let code = lines.collect::<Vec<_>>().join(" ");
-    let mut sum = 0_u64;
-    for bytes in code.split([';', '{', '}']).filter_map(declared) {
-        sum = sum.saturating_add(bytes);
-    }
-    sum
+    code.split([';', '{', '}']).filter_map(declared).reduce(u64::saturating_add).unwrap_or(0)
 }
 
 /// Returns the bytes of the variables that a statement declares, such as `.visible .global .align 4 .b8 table[1024]`.
@@ -123,15 +119,11 @@ fn declared(statement: &str) -> Option<u64> {
         }
     };
     let names = words.collect::<String>();
-    let mut sum = 0_u64;
-    for name in names.split(',') {
-        let mut size = bytes.saturating_mul(each);
-        for places in name.split('[').skip(1) {
-            size = size.saturating_mul(places.trim_end_matches(']').parse().unwrap_or(1));
-        }
-        sum = sum.saturating_add(size);
-    }
-    Some(sum)
+    let size = |name: &str| {
+        let places = name.split('[').skip(1).map(|places| places.trim_end_matches(']').parse().unwrap_or(1));
+        [bytes, each].into_iter().chain(places).reduce(u64::saturating_mul)
+    };
+    names.split(',').filter_map(size).reduce(u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -30,7 +30,20 @@ macro_rules! c_name {
     };
 }
 
-pub(crate) use c_name;
+/// Defines an index for each function of a table, and the functions' names.
+macro_rules! functions {
+    ($function:ident, $names:ident: $($name:ident)*) => {
+        /// Index of each function.
+        #[allow(non_camel_case_types, clippy::enum_variant_names)]
+        #[derive(Clone, Copy)]
+        #[repr(usize)]
+        pub(crate) enum $function { $($name,)* Count }
+
+        const $names: [&std::ffi::CStr; $function::Count as usize] = [$($crate::backend::c_name!($name)),*];
+    };
+}
+
+pub(crate) use {c_name, functions};
 
 mod answer;
 mod both;

@@ -4,7 +4,6 @@
 //! difference from the record at the same place in the shape's base, or from an earlier record of the same length and
 //! beginning (the same kernel, in another layer). LZ4 packs the result.
 
-use std::cell::Cell;
 use std::ops::Range;
 
 /// One record per node.
@@ -216,7 +215,6 @@ impl Source {
         let mut raw = std::mem::take(&mut scratch.raw);
         raw.clear();
         raw.resize(nodes, AS_BASE);
-        let words = Cell::new(0);
         let like = |index: usize| {
             let record = records.get(index);
             if base.is_some_and(|base| base.get(index).len() == record.len()) {
@@ -226,7 +224,6 @@ impl Source {
                 let earlier = records.get(index - back);
                 earlier.len() == record.len() && earlier.get(..HEAD) == record.get(..HEAD)
             });
-            words.set(words.get() + 1);
             earlier.map_or((AS_IS, record.len()), |back| (AS_EARLIER, back))
         };
         let mut list = Vec::new();

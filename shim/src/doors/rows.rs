@@ -23,32 +23,29 @@ pub struct Row {
     pub thunk: bool,
 }
 
+/// Returns the row of a function. Thunks come after all functions with a hook.
+const fn row(index: usize, name: &'static str, base: &'static str, since: u32, flavour: &str) -> Row {
+    Row { index, name, base, since, per_thread: matches!(flavour.as_bytes(), b"ptds"), thunk: index >= HOOKS }
+}
+
 macro_rules! hooked {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
-        const HOOKED: [Row; Function::Count as usize] = [$(Row {
-            index: Function::$name as usize,
-            name: stringify!($name),
-            base: $base,
-            since: $since,
-            per_thread: matches!(stringify!($flavour).as_bytes(), b"ptds"),
-            thunk: false,
-        },)*];
+        const HOOKED: [Row; Function::Count as usize] = [$(
+            row(Function::$name as usize, stringify!($name), $base, $since, stringify!($flavour)),
+        )*];
     };
 }
+
 gpumem_abi::driver_functions!(hooked);
 
 macro_rules! thunks {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] ($($arg:ident),*);)*) => {
-        const THUNKS: [Row; Thunk::Count as usize] = [$(Row {
-            index: HOOKS + Thunk::$name as usize,
-            name: stringify!($name),
-            base: $base,
-            since: $since,
-            per_thread: matches!(stringify!($flavour).as_bytes(), b"ptds"),
-            thunk: true,
-        },)*];
+        const THUNKS: [Row; Thunk::Count as usize] = [$(
+            row(HOOKS + Thunk::$name as usize, stringify!($name), $base, $since, stringify!($flavour)),
+        )*];
     };
 }
+
 gpumem_abi::graph_thunks!(thunks);
 
 static ROWS: [Row; N] = join(HOOKED, THUNKS);

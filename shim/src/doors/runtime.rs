@@ -1,7 +1,7 @@
 //! The CUDA runtime's door: exported `cuda*` functions. They find the real function through the caller, remember who
 //! called, and call it. The driver's hooks do everything else.
 
-use crate::backend::c_name;
+use crate::backend::functions;
 use crate::backend::providers::{LastCaller, Providers};
 use crate::call::{self, Arguments, Call, Real};
 use crate::gate;
@@ -12,19 +12,12 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
 use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_uint};
+use std::ffi::{c_int, c_uint};
 
 macro_rules! runtime_exports {
     ($($name:ident = $sys:tt ($($arg:ident: $ty:ty),*);)*) => {
-        #[allow(non_camel_case_types, clippy::enum_variant_names)]
-        #[repr(usize)]
-        enum Function { $($name,)* Count }
-
+        functions!(Function, NAMES: $($name)*);
         const N: usize = Function::Count as usize;
-
-        static NAMES: [&CStr; N] = [$(
-            c_name!($name),
-        )*];
 
         mod export {
             use super::*;

@@ -51,32 +51,13 @@ pub(crate) fn is_graph_function(name: &[u8]) -> bool {
 /// share.
 macro_rules! thunk {
     ($name:ident, $index:expr, $through:path) => {
-        #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub(crate) unsafe extern "C-unwind" fn $name() {
             std::arch::naked_asm!(
                 ".cfi_startproc",
-                "endbr64",
-                "mov r11d, {index}",
-                "jmp {through}",
-                ".cfi_endproc",
-                index = const $index,
-                through = sym $through,
-            )
-        }
-
-        #[cfg(target_arch = "aarch64")]
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        #[allow(non_snake_case)]
-        pub(crate) unsafe extern "C-unwind" fn $name() {
-            std::arch::naked_asm!(
-                ".cfi_startproc",
-                "hint #34",
-                "mov w9, {index}",
-                "b {through}",
+                $crate::process::thunks::instructions!("{index}"),
                 ".cfi_endproc",
                 index = const $index,
                 through = sym $through,

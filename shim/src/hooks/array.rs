@@ -3,6 +3,7 @@
 
 use super::{parameter, written};
 use crate::call::{Call, Real};
+use crate::process::peek::Plain;
 use crate::records::registry::live::Class;
 use crate::request::{self, Request, free as freed};
 use gpumem_abi::types::*;
@@ -28,6 +29,11 @@ fn element(channels: &ChannelDesc) -> usize {
     [channels.x, channels.y, channels.z, channels.w].iter().map(|&bits| bits.max(0) as usize).sum::<usize>() / 8
 }
 
+/// Returns the bytes of an element of a described array.
+fn element_3d(array: &Array3dDescriptor) -> usize {
+    channel_bytes(array.format) * array.channels as usize
+}
+
 /// Returns the bytes of all levels of a mipmapped array: at most a third more than the first level in two dimensions, a
 /// seventh more in three.
 fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels: c_uint) -> usize {
@@ -36,21 +42,23 @@ fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels:
         .sum()
 }
 
-/// Gets an array by `real`. The program's description is read before the call only if there is a limit. Without one,
-/// the library is the first to read it.
+/// Gets an array by `real`. `bytes` returns its bytes from the program's description, which is read before the call only
+/// if there is a limit. Without one, the library is the first to read it.
 ///
 /// # Safety
 /// `array` is the program's out-parameter of `real`.
-unsafe fn get(
+unsafe fn get<D: Plain>(
     call: &Call,
     kind: AllocKind,
     array: *mut Array,
-    bytes: impl Fn() -> usize,
+    desc: *const D,
+    bytes: impl Fn(D) -> usize,
     real: impl FnMut() -> Status,
 ) -> Status {
-    let request = Request::new(kind, if request::has_limit(call.vendor) { bytes() as u64 } else { 0 });
+    let bytes = || parameter(desc).map_or(0, &bytes) as u64;
+    let request = Request::new(kind, if request::has_limit(call.vendor) { bytes() } else { 0 });
     super::get(call, request, real, |request, status| {
-        request.bytes = bytes() as u64;
+        request.bytes = bytes();
         // SAFETY: rule of out-parameters: our caller passes the program's `array`, and `status` is that of its call. An
         // Array has the size of an address.
         unsafe { written(status, array.cast()) }
@@ -60,26 +68,17 @@ unsafe fn get(
 /// The program asks for an array of one or two dimensions.
 pub(crate) unsafe fn create(call: Call, real: Real<(*mut Array, *const ArrayDescriptor)>) -> Status {
     let (array, desc) = real.args;
+    let bytes = |d: ArrayDescriptor| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize);
     // SAFETY: rule of out-parameters: `array` is that of the call.
-    unsafe {
-        let bytes = || {
-            parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize))
-        };
-        get(&call, AllocKind::Array, array, bytes, || real.call())
-    }
+    unsafe { get(&call, AllocKind::Array, array, desc, bytes, || real.call()) }
 }
 
 /// The program asks for an array of up to three dimensions.
 pub(crate) unsafe fn create_3d(call: Call, real: Real<(*mut Array, *const Array3dDescriptor)>) -> Status {
     let (array, desc) = real.args;
+    let bytes = |d: Array3dDescriptor| bytes_of(d.width, d.height, d.depth, element_3d(&d));
     // SAFETY: rule of out-parameters: `array` is that of the call.
-    unsafe {
-        let bytes = || {
-            let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
-            parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, d.depth, element(&d)))
-        };
-        get(&call, AllocKind::Array, array, bytes, || real.call())
-    }
+    unsafe { get(&call, AllocKind::Array, array, desc, bytes, || real.call()) }
 }
 
 /// The program asks for a mipmapped array.
@@ -88,14 +87,9 @@ pub(crate) unsafe fn create_mipmapped(
     real: Real<(*mut Array, *const Array3dDescriptor, c_uint)>,
 ) -> Status {
     let (array, desc, levels) = real.args;
+    let bytes = |d: Array3dDescriptor| all_levels(d.width, d.height, d.depth, element_3d(&d), levels);
     // SAFETY: rule of out-parameters: `array` is that of the call.
-    unsafe {
-        let bytes = || {
-            let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
-            parameter(desc).map_or(0, |d| all_levels(d.width, d.height, d.depth, element(&d), levels))
-        };
-        get(&call, AllocKind::MipmappedArray, array, bytes, || real.call())
-    }
+    unsafe { get(&call, AllocKind::MipmappedArray, array, desc, bytes, || real.call()) }
 }
 
 /// As [`create`], with the runtime's parameters.
@@ -104,11 +98,9 @@ pub(crate) unsafe fn create_channels(
     real: Real<(*mut Array, *const ChannelDesc, usize, usize, c_uint)>,
 ) -> Status {
     let (array, desc, width, height, _) = real.args;
+    let bytes = |d: ChannelDesc| bytes_of(width, height, 1, element(&d));
     // SAFETY: rule of out-parameters: `array` is that of the call.
-    unsafe {
-        let bytes = || parameter(desc).map_or(0, |d| bytes_of(width, height, 1, element(&d)));
-        get(&call, AllocKind::Array, array, bytes, || real.call())
-    }
+    unsafe { get(&call, AllocKind::Array, array, desc, bytes, || real.call()) }
 }
 
 /// As [`create_3d`], with the runtime's parameters.
@@ -117,11 +109,9 @@ pub(crate) unsafe fn create_channels_3d(
     real: Real<(*mut Array, *const ChannelDesc, Extent, c_uint)>,
 ) -> Status {
     let (array, desc, extent, _) = real.args;
+    let bytes = |d: ChannelDesc| bytes_of(extent.width, extent.height, extent.depth, element(&d));
     // SAFETY: rule of out-parameters: `array` is that of the call.
-    unsafe {
-        let bytes = || parameter(desc).map_or(0, |d| bytes_of(extent.width, extent.height, extent.depth, element(&d)));
-        get(&call, AllocKind::Array, array, bytes, || real.call())
-    }
+    unsafe { get(&call, AllocKind::Array, array, desc, bytes, || real.call()) }
 }
 
 /// As [`create_mipmapped`], with the runtime's parameters.
@@ -130,22 +120,13 @@ pub(crate) unsafe fn create_channels_mipmapped(
     real: Real<(*mut Array, *const ChannelDesc, Extent, c_uint, c_uint)>,
 ) -> Status {
     let (array, desc, extent, levels, _) = real.args;
+    let bytes = |d: ChannelDesc| all_levels(extent.width, extent.height, extent.depth, element(&d), levels);
     // SAFETY: rule of out-parameters: `array` is that of the call.
-    unsafe {
-        let bytes = || {
-            parameter(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels))
-        };
-        get(&call, AllocKind::MipmappedArray, array, bytes, || real.call())
-    }
+    unsafe { get(&call, AllocKind::MipmappedArray, array, desc, bytes, || real.call()) }
 }
 
-/// The program destroys an array.
+/// The program destroys an array, mipmapped or not.
 pub(crate) unsafe fn destroy(_: Call, real: Real<(Array,)>) -> Status {
-    freed(Class::Array, real.args.0 as u64, || real.call())
-}
-
-/// The program destroys a mipmapped array.
-pub(crate) unsafe fn destroy_mipmapped(_: Call, real: Real<(Array,)>) -> Status {
     freed(Class::Array, real.args.0 as u64, || real.call())
 }
 

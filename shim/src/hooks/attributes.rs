@@ -36,32 +36,10 @@ fn unknown_launch(id: u32) {
     }
 }
 
-/// Notes that a capture is about to begin.
-pub(super) fn capture_begins(stream: Stream) {
+/// Runs a note of [`attributes_set`], if this process keeps such records.
+pub(super) fn if_kept(note: impl FnOnce()) {
     if kept() {
-        attributes_set::capture_begins(stream);
-    }
-}
-
-/// Notes that a capture of this stream has ended, or was refused. `graph` is the library's graph of it, if there is
-/// one.
-pub(super) fn capture_ended(stream: Stream, graph: Option<Graph>) {
-    if kept() {
-        attributes_set::capture_ended(stream, graph);
-    }
-}
-
-/// Notes that one graph now holds another's contents.
-pub(super) fn inherits(from: Graph, to: Graph) {
-    if kept() {
-        attributes_set::inherits(from, to);
-    }
-}
-
-/// Forgets a graph that is being destroyed.
-pub(super) fn forget(graph: Graph) {
-    if kept() {
-        attributes_set::forget(graph);
+        note();
     }
 }
 
@@ -84,15 +62,15 @@ pub(super) fn to_stream(id: u32) {
     }
 }
 
-/// Notes that a function, or a kernel, was given an attribute.
+/// Notes that a call that gives a function, or a kernel, an attribute has answered `status`. Returns it.
 ///
 /// # Safety
-/// The library has just accepted it: it is the program's, and alive.
-pub(super) unsafe fn to_function(function: Opaque, id: i32) {
-    if !attributes_set::is_known_of_functions(id) && kept() {
+/// The function is the program's, and alive if the call has succeeded.
+pub(super) unsafe fn to_function(status: Status, function: Opaque, id: i32) -> Status {
+    if status == SUCCESS && !attributes_set::is_known_of_functions(id) && kept() {
         gate::record_if_started(|shim| shim.met(&format!("functions with attribute {id}")));
-        // SAFETY: our caller vouches that the library has just accepted the function, so it is
-        // alive.
+        // SAFETY: the call has succeeded, so our caller vouches that the function is alive.
         unsafe { attributes_set::unknown_in_function(function) };
     }
+    status
 }

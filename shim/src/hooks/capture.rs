@@ -1,7 +1,7 @@
 //! Stream capture.
 
 use super::{attributes, submit, written};
-use crate::backend;
+use crate::backend::{self, attributes_set};
 use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs;
@@ -19,11 +19,11 @@ const WRONG_THREAD: Status = 908;
 fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status) -> Status {
     let _beginning = queries::capture_begins();
     let _no_looks = graphs::cache(call.vendor).map(|cache| cache.capture_begins());
-    attributes::capture_begins(stream);
+    attributes::if_kept(|| attributes_set::capture_begins(stream));
     let status = real();
     match status {
         SUCCESS => drop(gate::note(|shim| records::streams::capture_begun(shim, call.vendor, stream as u64, mode))),
-        _ => attributes::capture_ended(stream, None),
+        _ => attributes::if_kept(|| attributes_set::capture_ended(stream, None)),
     }
     status
 }
@@ -78,7 +78,7 @@ pub(crate) unsafe fn end_to_cig(call: Call, real: Real<(Stream,)>) -> Status {
     let (stream,) = real.args;
     let status = real.call();
     if status != WRONG_THREAD {
-        attributes::capture_ended(stream, None);
+        attributes::if_kept(|| attributes_set::capture_ended(stream, None));
         gate::note(|shim| {
             records::streams::capture_ended(shim, call.vendor, stream as u64, u64::from(status == SUCCESS), status)
         });
@@ -97,7 +97,7 @@ pub(crate) unsafe fn end(call: Call, real: Real<(Stream, *mut Graph)>) -> Status
         }
         let library = written(status, graph).filter(|graph| !graph.is_null());
         let nodes = library.and_then(|graph| backend::of(call.vendor).node_count(graph)).unwrap_or(0) as u64;
-        attributes::capture_ended(stream, library);
+        attributes::if_kept(|| attributes_set::capture_ended(stream, library));
         let made = library.map(|library| graphs::captured(call.vendor, library));
         if let Some(made) = made {
             *graph = made;

@@ -268,23 +268,20 @@ pub(crate) unsafe fn reset_primary(call: Call, real: Real<(Device,)>) -> Status 
 /// The program resets HIP's current device.
 pub(crate) unsafe fn hip_reset(call: Call, real: Real<()>) -> Status {
     let device = gate::note(|_| backend::of(call.vendor).current_device()).flatten();
-    let (going, leaving) = device.map_or((None, None), |device| hip_going(&call, device));
-    let status = real.call();
-    ended(&call, status, going, leaving);
-    status
+    hip_resets(&call, device, || real.call())
 }
 
 /// The program resets one of HIP's devices.
 pub(crate) unsafe fn hip_reset_device(call: Call, real: Real<(Device,)>) -> Status {
-    let (going, leaving) = hip_going(&call, real.args.0);
-    let status = real.call();
-    ended(&call, status, going, leaving);
-    status
+    hip_resets(&call, Some(real.args.0), || real.call())
 }
 
-fn hip_going(call: &Call, device: Device) -> (Option<(u64, Known)>, Option<Leaving<'static>>) {
-    let handle = backend::hip_context(device);
-    let leaving = all_goes(call, handle, false);
-    let context = gate::note(|shim| records::contexts::going(shim, call.vendor, handle)).flatten();
-    (context.map(|context| (handle, context)), leaving)
+fn hip_resets(call: &Call, device: Option<Device>, real: impl FnOnce() -> Status) -> Status {
+    let handle = device.map(backend::hip_context);
+    let leaving = handle.and_then(|handle| all_goes(call, handle, false));
+    let going = |handle| gate::note(|shim| records::contexts::going(shim, call.vendor, handle)).flatten();
+    let going = handle.and_then(|handle| Some((handle, going(handle)?)));
+    let status = real();
+    ended(call, status, going, leaving);
+    status
 }

@@ -2,7 +2,7 @@
 
 use super::exec::NOT_INITIALIZED;
 use super::{attributes, graph_memory, parameter, written};
-use crate::backend::{self, graphs::StreamArg};
+use crate::backend::{self, attributes_set, graphs::StreamArg};
 use crate::call::{Call, Real};
 use crate::gate;
 use crate::graphs;
@@ -47,7 +47,7 @@ pub(crate) unsafe fn clone(call: Call, real: Real<(*mut Graph, Graph)>) -> Statu
             if let Some(cache) = graphs::cache(call.vendor) {
                 cache.sources().inherits(original, clone);
             }
-            attributes::inherits(original, clone);
+            attributes::if_kept(|| attributes_set::inherits(original, clone));
             let nodes = backend::of(call.vendor).node_count(clone).unwrap_or(0) as u64;
             gate::note(|shim| records::graphs::made(shim, &call, clone, nodes, GraphOrigin::Cloned));
         }
@@ -73,7 +73,7 @@ pub(crate) unsafe fn destroy(call: Call, real: Real<(Graph,)>) -> Status {
     };
     let status = match library {
         Ok(Some(library)) => {
-            attributes::forget(library);
+            attributes::if_kept(|| attributes_set::forget(library));
             // SAFETY: rule of the call: we are in the program's destruction of the graph. Rule of
             // handles: `library` is the library's graph, and nothing else of ours refers to it.
             unsafe { real.with((library,)) }

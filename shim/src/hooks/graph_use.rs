@@ -49,7 +49,7 @@ pub(crate) unsafe fn add_child(
     let status = unsafe { real.with((node, graph, deps, len, child)) };
     if let Some(cache) = graphs::cache(call.vendor).filter(|_| status == SUCCESS) {
         cache.sources().inherits(child, graph);
-        attributes::inherits(child, graph);
+        attributes::if_kept(|| attributes_set::inherits(child, graph));
     }
     status
 }
@@ -188,27 +188,15 @@ pub(crate) unsafe fn copy_attributes(call: Call, real: Real<(GraphNode, GraphNod
 /// The program sets an attribute of a function.
 pub(crate) unsafe fn set_function_attribute(_: Call, real: Real<(Opaque, c_int, c_int)>) -> Status {
     let (function, attribute, _) = real.args;
-    // SAFETY: the call has succeeded, so `function` is alive.
-    unsafe {
-        let status = real.call();
-        if status == SUCCESS {
-            attributes::to_function(function, attribute);
-        }
-        status
-    }
+    // SAFETY: once the call has succeeded, `function` is alive.
+    unsafe { attributes::to_function(real.call(), function, attribute) }
 }
 
 /// The program sets an attribute of a kernel on a device.
 pub(crate) unsafe fn set_kernel_attribute(_: Call, real: Real<(c_int, c_int, Opaque, Device)>) -> Status {
     let (attribute, _, kernel, _) = real.args;
-    // SAFETY: the call has succeeded, so `kernel` is alive.
-    unsafe {
-        let status = real.call();
-        if status == SUCCESS {
-            attributes::to_function(kernel, attribute);
-        }
-        status
-    }
+    // SAFETY: once the call has succeeded, `kernel` is alive.
+    unsafe { attributes::to_function(real.call(), kernel, attribute) }
 }
 
 /// The program changes a node of any kind.

@@ -7,14 +7,13 @@ use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::process::threads::{self, Local};
-use crate::records;
-use crate::records::blocks::{self, LiveBlock};
 use crate::records::registry::sites::Made;
+use crate::records::{self, blocks};
 use crate::shim::Shim;
 use crate::trace;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
-use gpumem_wire::layout::{ALLOC_POOLED, ALLOC_SPILLED, ContextSlot, StackRef};
+use gpumem_wire::layout::{ALLOC_POOLED, ALLOC_SPILLED, AllocSlot, ContextSlot, StackRef};
 use gpumem_wire::location::{Location, Tally};
 use gpumem_wire::trace::Action;
 use std::mem::offset_of;
@@ -96,7 +95,10 @@ pub(super) fn write_live(
 ) {
     let Described { kind, flags } = Described::of(block);
     let (addr, context) = (block.addr(), context_pool.record());
-    blocks::write(shim, slot, LiveBlock { addr, bytes, context, kind, flags, stack }, (local, tid));
+    // A block lies at the usual location of memory of its kind.
+    let (location, kind) = (Location::usual(kind).word(), kind as u8);
+    let live = AllocSlot { addr, bytes, location, context, kind, stack, flags, ..Default::default() };
+    blocks::write(shim, slot, live, (local, tid));
 }
 
 /// Marks a block as shared with other processes. Returns the slot of its record.

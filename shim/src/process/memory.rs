@@ -4,7 +4,6 @@
 use super::descriptor::Descriptor;
 use super::page::page_bytes;
 use super::pagemap;
-use super::peek::{read_by_force, read_memory};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::mem::MaybeUninit;
@@ -186,23 +185,14 @@ impl Pages {
     }
 }
 
-/// Returns the aligned words of a part, which is no longer than [`PIECE`], up to the first that cannot be read.
-pub(crate) fn words<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8] {
-    read_memory(part.start, of_room(part, room))
-}
+/// [`read_memory`](super::peek::read_memory), or [`read_by_force`](super::peek::read_by_force).
+pub(crate) type Read = fn(u64, &mut [MaybeUninit<u8>]) -> &mut [u8];
 
-/// As [`words`], for memory that the process itself may not read now.
-pub(crate) fn words_by_force<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8] {
-    read_by_force(part.start, of_room(part, room))
-}
-
-/// [`words`] or [`words_by_force`].
-pub(crate) type Read = for<'a> fn(&Range<u64>, &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8];
-
-fn of_room<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a mut [MaybeUninit<u8>] {
+/// Returns the aligned words of a part, which is no longer than [`PIECE`], up to the first that `read` cannot read.
+pub(crate) fn words<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>, read: Read) -> &'a [u8] {
     room.resize(PIECE as usize, MaybeUninit::uninit());
     let bytes = (part.end - part.start).min(PIECE) as usize;
-    &mut room[..bytes]
+    read(part.start, &mut room[..bytes])
 }
 
 /// True if the page is mapped.
@@ -214,6 +204,7 @@ pub(crate) fn is_mapped(at: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::peek::{read_by_force, read_memory};
     use super::*;
     use std::slice::from_ref;
 
@@ -313,11 +304,11 @@ mod tests {
         let written = at + 2 * pages.page..at + 3 * pages.page;
         assert_eq!(filled, from_ref(&written));
         let mut room = Vec::new();
-        assert_eq!(words(&written, &mut room)[..8], 0x1234_5678_9abc_u64.to_ne_bytes());
+        assert_eq!(words(&written, &mut room, read_memory)[..8], 0x1234_5678_9abc_u64.to_ne_bytes());
         // SAFETY: the mapping is this test's, and nothing refers to it any more.
         assert_eq!(unsafe { libc::munmap(at as *mut _, 1 << 20) }, 0);
-        assert!(words(&written, &mut room).is_empty(), "what went meanwhile is no fault");
-        assert!(words_by_force(&written, &mut room).is_empty() && !is_mapped(written.start));
+        assert!(words(&written, &mut room, read_memory).is_empty(), "what went meanwhile is no fault");
+        assert!(words(&written, &mut room, read_by_force).is_empty() && !is_mapped(written.start));
     }
 
     /// Memory that the process may not read now is read anyway, without a fault.
@@ -334,8 +325,8 @@ mod tests {
             at as u64
         };
         let (part, mut room) = (at..at + page, Vec::new());
-        assert!(words(&part, &mut room).is_empty() && is_mapped(at));
-        assert_eq!(words_by_force(&part, &mut room)[..8], 0x1234_5678_9abc_u64.to_ne_bytes());
+        assert!(words(&part, &mut room, read_memory).is_empty() && is_mapped(at));
+        assert_eq!(words(&part, &mut room, read_by_force)[..8], 0x1234_5678_9abc_u64.to_ne_bytes());
         // SAFETY: the mapping is this test's, and nothing refers to it any more.
         assert_eq!(unsafe { libc::munmap(at as *mut _, page as usize) }, 0);
     }

@@ -1,6 +1,7 @@
 //! Our own threads, beside the program's.
 
 use super::own::OwnThread;
+use super::page::map;
 use super::{elf, heap, threads};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,17 +20,10 @@ pub(crate) enum Stack {
 
 /// Makes a mapping for [`Stack::Mapped`].
 fn mapped(bytes: usize) -> Option<*mut libc::c_void> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_NORESERVE;
-    // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The advice is for this mapping alone: a huge
-    // page would take two MiB for the few frames of the thread.
-    unsafe {
-        let at = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-        if at == libc::MAP_FAILED {
-            return None;
-        }
-        heap::use_small_pages(at, bytes);
-        Some(at)
-    }
+    let at = map(bytes, libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_NORESERVE)?;
+    // SAFETY: the advice is for this mapping alone: a huge page would take two MiB for the few frames of the thread.
+    unsafe { heap::use_small_pages(at, bytes) };
+    Some(at)
 }
 
 /// Starts a detached thread of ours with this stack. It blocks all signals: those of the program must not be delivered

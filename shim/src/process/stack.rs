@@ -6,6 +6,7 @@
 
 use super::errno::KeepErrno;
 use super::own;
+use super::page::map;
 use std::arch::asm;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -93,19 +94,11 @@ struct Stack(*mut c_void);
 impl Stack {
     fn new() -> Option<Self> {
         let _errno = KeepErrno::new();
-        // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The guard that is
-        // made untouchable is the beginning of this mapping.
-        unsafe {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
-            let at = libc::mmap(null_mut(), GUARD + BYTES, access, kind, -1, 0);
-            if at == libc::MAP_FAILED {
-                return None;
-            }
-            libc::mprotect(at, GUARD, libc::PROT_NONE);
-            own::add(at.cast(), GUARD + BYTES);
-            Some(Self(at))
-        }
+        let at = map(GUARD + BYTES, libc::MAP_STACK)?;
+        // SAFETY: the guard that is made untouchable is the beginning of this mapping.
+        unsafe { libc::mprotect(at, GUARD, libc::PROT_NONE) };
+        own::add(at.cast(), GUARD + BYTES);
+        Some(Self(at))
     }
 
     fn top(&self) -> usize {

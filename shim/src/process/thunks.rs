@@ -19,6 +19,28 @@ pub(crate) fn claim(slots: &[AtomicUsize], real: usize) -> Option<usize> {
     })
 }
 
+/// The instructions of a thunk, which load its number and jump to `{through}`. `counted`: the thunks of a [`pool`] count
+/// themselves.
+#[cfg(target_arch = "x86_64")]
+macro_rules! instructions {
+    (counted) => {
+        $crate::process::thunks::instructions!("offset .Lgpumem_thunk")
+    };
+    ($number:literal) => {
+        concat!("endbr64\n", "mov r11d, ", $number, "\n", "jmp {through}")
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! instructions {
+    (counted) => {
+        $crate::process::thunks::instructions!("#.Lgpumem_thunk")
+    };
+    ($number:literal) => {
+        concat!("hint #34\n", "mov w9, ", $number, "\n", "b {through}")
+    };
+}
+
 /// Defines `$count` thunks, which load their numbers and jump to `$through`, and `$at`: the address of the thunk of a
 /// number.
 macro_rules! pool {
@@ -29,7 +51,6 @@ macro_rules! pool {
 
             /// # Safety
             /// It is data, and never called: its thunks are entered by their addresses.
-            #[cfg(target_arch = "x86_64")]
             #[unsafe(naked)]
             unsafe extern "C" fn pool() {
                 std::arch::naked_asm!(
@@ -37,32 +58,7 @@ macro_rules! pool {
                     ".balign {stride}",
                     ".set .Lgpumem_thunk, 0",
                     ".rept {count}",
-                    "endbr64",
-                    "mov r11d, offset .Lgpumem_thunk",
-                    "jmp {through}",
-                    ".balign {stride}",
-                    ".set .Lgpumem_thunk, .Lgpumem_thunk + 1",
-                    ".endr",
-                    ".cfi_endproc",
-                    stride = const STRIDE,
-                    count = const $count,
-                    through = sym $through,
-                )
-            }
-
-            /// # Safety
-            /// It is data, and never called: its thunks are entered by their addresses.
-            #[cfg(target_arch = "aarch64")]
-            #[unsafe(naked)]
-            unsafe extern "C" fn pool() {
-                std::arch::naked_asm!(
-                    ".cfi_startproc",
-                    ".balign {stride}",
-                    ".set .Lgpumem_thunk, 0",
-                    ".rept {count}",
-                    "hint #34",
-                    "mov w9, #.Lgpumem_thunk",
-                    "b {through}",
+                    $crate::process::thunks::instructions!(counted),
                     ".balign {stride}",
                     ".set .Lgpumem_thunk, .Lgpumem_thunk + 1",
                     ".endr",
@@ -186,7 +182,7 @@ macro_rules! through {
     };
 }
 
-pub(crate) use {pool, through};
+pub(crate) use {instructions, pool, through};
 
 #[cfg(test)]
 mod tests {

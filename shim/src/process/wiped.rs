@@ -10,6 +10,7 @@
 use super::elf::{self, First};
 use super::errno::KeepErrno;
 use super::lock::lock;
+use super::page;
 use gpumem_wire::kinds::Vendor;
 use std::marker::PhantomData;
 use std::ptr::{from_ref, null_mut};
@@ -178,21 +179,7 @@ fn known_page() -> Option<&'static Page> {
 fn map_page() -> Option<&'static Page> {
     let _errno = KeepErrno::new();
     let bytes = size_of::<Page>();
-    // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping is
-    // touched.
-    let map = unsafe {
-        libc::mmap(
-            null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if map == libc::MAP_FAILED {
-        return None;
-    }
+    let map = page::map(bytes, 0)?;
     // SAFETY: mmap has just given this range. Before Linux 4.14 madvise fails. Then `wipe`, which
     // has the type that is asked for, does the same in children of `fork`.
     unsafe {

@@ -5,41 +5,20 @@ use crate::process::clock;
 use crate::process::threads::Local;
 use crate::shim::Shim;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::AllocKind;
-use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
-use gpumem_wire::location::{Location, Tally};
+use gpumem_wire::layout::AllocSlot;
+use gpumem_wire::location::Tally;
 
-/// The record of a live block.
-pub(crate) struct LiveBlock {
-    pub addr: u64,
-    /// Bytes as the program requested them.
-    pub bytes: u64,
-    pub context: ContextRef,
-    /// A block lies at the usual location of memory of its kind.
-    pub kind: AllocKind,
-    pub flags: u8,
-    pub stack: StackRef,
-}
-
-/// Writes a live block's record, for this thread.
+/// Writes a live block's record, for this thread, which adds the rest of it.
 #[inline(always)]
-pub(crate) fn write(shim: &Shim, slot: u32, block: LiveBlock, (local, tid): (&Local, u32)) {
-    let LiveBlock { addr, bytes, context, kind, flags, stack } = block;
+pub(crate) fn write(shim: &Shim, slot: u32, block: AllocSlot, (local, tid): (&Local, u32)) {
     shim.ledger.allocs.write(
         slot,
         AllocSlot {
-            addr,
-            bytes,
             time_ns: clock::now_ns(),
-            location: Location::usual(kind).word(),
-            context,
-            kind: kind as u8,
-            stack,
             serial: local.serial(|count| shim.registry.serials(count)),
             tid,
             tag: shim.tag_of(local),
-            flags,
-            ..Default::default()
+            ..block
         },
     );
 }

@@ -7,7 +7,7 @@ use super::targets::Targets;
 use super::tokens::{AROUND, WINDOW, Window};
 use crate::process::memory::{self, Mapping, PIECE, Pages};
 use crate::process::own;
-use crate::process::peek::read_value;
+use crate::process::peek::{read_by_force, read_memory, read_value};
 use crate::process::thread_stacks;
 use crate::shim::Shim;
 use crate::stacks::modules::{self, Modules};
@@ -258,16 +258,14 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
     /// Some of the part is mapped and cannot be read.
     fn part(&mut self, mut part: Range<u64>, place: Place) -> Result<(), &'static str> {
         while part.start < part.end {
-            let read = self.words(&part, place, memory::words) & !7;
+            let read = self.words(&part, place, read_memory) & !7;
             part.start += read;
             if part.start >= part.end.saturating_sub(7) {
                 break;
             }
             // The page at which the read ended.
             let page = part.start..self.pages.next(part.start).min(part.end);
-            if self.words(&page, place, memory::words_by_force) == 0
-                && memory::is_mapped(self.pages.around(&page).start)
-            {
+            if self.words(&page, place, read_by_force) == 0 && memory::is_mapped(self.pages.around(&page).start) {
                 return Err("some of it cannot be read");
             }
             part.start = page.end;
@@ -277,7 +275,7 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
 
     /// Searches the readable beginning of a part; returns the number of bytes read.
     fn words(&mut self, part: &Range<u64>, place: Place, read: memory::Read) -> u64 {
-        let bytes = read(part, &mut self.room);
+        let bytes = memory::words(part, &mut self.room, read);
         self.found.bytes += bytes.len() as u64;
         let (words, _) = bytes.as_chunks::<8>();
         for (at, word) in (part.start..).step_by(8).zip(words) {

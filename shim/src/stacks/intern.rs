@@ -8,6 +8,7 @@
 //! one page; a larger one replaces it when it is half full.
 
 use crate::process::heap;
+use crate::process::page::map;
 use crate::process::threads;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -34,16 +35,8 @@ impl Table {
     /// Makes the empty table at a place in the order of sizes; `None` if there is no memory for it.
     fn new(place: usize) -> Option<Self> {
         let bits = FIRST_BITS + MORE_BITS * place as u32;
-        // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Zeroes are free
-        // entries.
-        let at = unsafe {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            libc::mmap(std::ptr::null_mut(), size_of::<Entry>() << bits, access, flags, -1, 0)
-        };
-        if at == libc::MAP_FAILED {
-            return None;
-        }
+        // Zeroes are free entries.
+        let at = map(size_of::<Entry>() << bits, libc::MAP_NORESERVE)?;
         // SAFETY: mmap made this mapping of this size just above, and no other thread knows it yet.
         unsafe { heap::use_small_pages(at, size_of::<Entry>() << bits) };
         Some(Self(at as usize | bits as usize))

@@ -139,35 +139,30 @@ impl Thread {
             memo: std::cell::UnsafeCell::new(Memo::new()),
         }
     }
-
-    /// Returns the number that [`name`] gave the walk that begins here, and true if that walk was cut; `None` if it
-    /// must be walked again. Calls no function.
-    #[inline(always)]
-    pub(crate) fn number(&self, regs: Regs, registry: usize) -> Option<(u32, bool)> {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if self.walking.replace(true) {
-                return None;
-            }
-            let _walking = Walking(&self.walking);
-            // SAFETY: the memo is reached only while `walking` is set, and this call has set it. So
-            // there is no other reference.
-            let memo = unsafe { &*self.memo.get() };
-            memo.number(rules::generation(), regs, registry, self.stack.known())
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        {
-            let _ = (regs, registry);
-            None
-        }
-    }
 }
 
-/// As [`Thread::number`], for the calling thread.
+/// Returns the number that [`name`] gave the calling thread's walk that begins here, and true if that walk was cut; `None`
+/// if it must be walked again. Calls no function.
 #[inline(always)]
 pub(crate) fn number(regs: Regs, registry: usize) -> Option<(u32, bool)> {
-    // SAFETY: the reference ends with this call and stays on this thread.
-    unsafe { state() }?.number(regs, registry)
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: the reference ends with this call and stays on this thread.
+        let thread = unsafe { state() }?;
+        if thread.walking.replace(true) {
+            return None;
+        }
+        let _walking = Walking(&thread.walking);
+        // SAFETY: the memo is reached only while `walking` is set, and this call has set it. So there is no other
+        // reference.
+        let memo = unsafe { &*thread.memo.get() };
+        memo.number(rules::generation(), regs, registry, thread.stack.known())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (regs, registry);
+        None
+    }
 }
 
 /// Returns the part of the calling thread's stack that is known to be mapped for as long as the thread runs: first byte
@@ -178,7 +173,7 @@ pub(crate) fn own_stack() -> (u64, u64) {
     unsafe { state() }.map_or((0, 0), |thread| thread.stack.known())
 }
 
-/// Numbers the last walk, for [`Thread::number`]. `registry` identifies the registry that gave the number.
+/// Numbers the last walk, for [`number`]. `registry` identifies the registry that gave the number.
 #[inline]
 pub(crate) fn name(regs: Regs, frames: &[u64], cut: bool, registry: usize, number: u32) {
     #[cfg(target_arch = "x86_64")]

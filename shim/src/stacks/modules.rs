@@ -14,10 +14,10 @@ mod atomic {
 }
 
 use super::rules;
+use crate::process::elf;
 use crate::process::errno::KeepErrno;
 use crate::process::wiped;
 use published::Published;
-use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 
@@ -65,8 +65,8 @@ impl Module {
 struct Snapshot {
     bytes: usize,
     generation: u64,
-    adds: u64,
-    subs: u64,
+    /// The loader's counts then: objects ever loaded, and ever unloaded.
+    counts: (u64, u64),
     len: usize,
 }
 
@@ -121,8 +121,7 @@ impl Modules {
     }
 
     fn is_fresh(&self) -> bool {
-        let now = load_counts();
-        self.snapshot().is_some_and(|snapshot| now == (snapshot.adds, snapshot.subs))
+        self.snapshot().is_some_and(|snapshot| elf::counts() == snapshot.counts)
     }
 }
 
@@ -145,7 +144,7 @@ pub(crate) fn refresh() -> Modules {
         let _errno = KeepErrno::new();
         let Some(new) = fill::snapshot(&known) else { break };
         // SAFETY: `fill::snapshot` returned a complete snapshot that no other thread knows yet.
-        let unloaded = known.snapshot().is_some_and(|old| old.subs != unsafe { (*new).subs });
+        let unloaded = known.snapshot().is_some_and(|old| old.counts.1 != unsafe { (*new).counts.1 });
         let old = known.snapshot.cast_mut();
         if SNAPSHOTS.replace(old, new) {
             if unloaded {
@@ -172,19 +171,4 @@ fn unmap(snapshot: *mut Snapshot) {
 #[cfg(test)]
 pub(super) fn retired() -> usize {
     SNAPSHOTS.retired.iter().filter(|slot| !slot.load(std::sync::atomic::Ordering::Relaxed).is_null()).count()
-}
-
-/// What dl_iterate_phdr counts: objects ever loaded, and ever unloaded.
-fn load_counts() -> (u64, u64) {
-    extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
-        // SAFETY: the loader passes an `info` that is valid for this call, and the `to` that is
-        // given below: a pair of u64.
-        unsafe { *to.cast::<(u64, u64)>() = ((*info).dlpi_adds, (*info).dlpi_subs) };
-        1
-    }
-    let mut counts = (0, 0);
-    // SAFETY: `first` has the type that the loader asks for. `counts` is a local that outlives the
-    // call.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut counts).cast()) };
-    counts
 }

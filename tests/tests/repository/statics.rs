@@ -49,7 +49,6 @@ const STATICS: &[(&str, &[&str], Why)] = &[
     ("doors/dl.rs", &["REAL", "REAL_DLSYM", "REAL_DLVSYM"], SameImage),
     ("doors/driver.rs", &["ADDRESSES"], Constant),
     ("doors/rows.rs", &["ROWS", "BY_NAME", "BY_BASE"], Constant),
-    ("doors/runtime.rs", &["NAMES"], Constant),
     ("doors/runtime.rs", &["PROVIDERS"], SameImage),
     ("doors/runtime.rs", &["LAST"], OfAThread),
     ("doors/spare.rs", &["ABOUT", "REAL"], SameImage),

@@ -21,7 +21,7 @@ mod shape;
 
 use super::both::thread_states;
 use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
-use crate::backend::answer::{done, told};
+use crate::backend::answer::told;
 use crate::backend::source::Records;
 use crate::backend::{Backend, cuda, driver};
 pub(super) use contexts::named;
@@ -37,9 +37,6 @@ use shape::Shape;
 pub(super) struct CudaGraphs {
     functions: Functions,
 }
-
-/// `CU_EVENT_DISABLE_TIMING`.
-const NO_TIMING: u32 = 2;
 
 impl GraphCalls for CudaGraphs {
     thread_states!(cuda);
@@ -156,17 +153,7 @@ impl GraphCalls for CudaGraphs {
         }
         // SAFETY: rule of the cache's handles: the event belongs to the cache. Rule of the program's handles: the
         // stream is alive.
-        unsafe {
-            let event = match event {
-                Some(event) => event as Opaque,
-                None => told(|event| driver::cuEventCreate(event, NO_TIMING)).ok()?,
-            };
-            if done(on!(to, cuEventRecord / cuEventRecord_ptsz(event, to.stream))).is_err() {
-                let _ = driver::cuEventDestroy_v2(event);
-                return None;
-            }
-            Some(event as Event)
-        }
+        cuda::recorded(event, |event| unsafe { on!(to, cuEventRecord / cuEventRecord_ptsz(event, to.stream)) })
     }
 
     fn completed(&self, event: Event) -> bool {

@@ -2,18 +2,15 @@
 
 use super::{Event, GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, ReleaseStream, answer};
 use crate::backend::answer::told;
-use crate::backend::both::thread_states;
+use crate::backend::both::{blocks, thread_states};
 use crate::backend::driver::{self, Function};
 use crate::backend::{Backend, cuda};
 use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
 use std::ffi::c_int;
 
-const NO_TIMING: u32 = 2;
 /// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`: needed for frees in stream order.
 const CUDA_POOLS: c_int = 115;
-/// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
-const CUDA_CONCURRENT: c_int = 89;
 
 /// True if a device supports frees in stream order.
 ///
@@ -31,14 +28,14 @@ pub(super) struct Cuda;
 
 impl MemoryCalls for Cuda {
     thread_states!(cuda);
+    // 89: `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
+    blocks!(
+        driver: cuMemFree_v2, cuDeviceGetAttribute(89), cuMemAllocManaged if true, cuMemHostAlloc,
+        cuMemHostGetDevicePointer_v2, cuMemFreeHost, cuMemsetD8_v2, cuCtxSynchronize
+    );
 
     fn sees_all(&self) -> bool {
         true
-    }
-
-    fn free(&self, addr: u64) -> Status {
-        // SAFETY: rule of the pool's memory: the block goes back once, and no one else has it.
-        answer(unsafe { driver::cuMemFree_v2(addr) })
     }
 
     fn device(&self, bytes: usize) -> Result<u64, Status> {
@@ -82,41 +79,6 @@ impl MemoryCalls for Cuda {
         answer(unsafe { driver::cuStreamSynchronize(stream as Stream) })
     }
 
-    fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
-        // SAFETY: rule of answers: each call writes a local of the type that its row declares. The
-        // driver checks the device.
-        unsafe {
-            match told(|concurrent| driver::cuDeviceGetAttribute(concurrent, CUDA_CONCURRENT, device)) {
-                Ok(1..) => told(|addr| driver::cuMemAllocManaged(addr, bytes, GLOBAL)),
-                _ => Err(NOT_SUPPORTED),
-            }
-        }
-    }
-
-    fn host(&self, bytes: usize) -> Result<u64, Status> {
-        // SAFETY: rule of answers: each call writes a local of the type that its row declares.
-        // `host` is what the first call gave, and goes back once if the second fails.
-        unsafe {
-            let host = told(|host| driver::cuMemHostAlloc(host, bytes, MAPPED))?;
-            let addr = told(|addr| driver::cuMemHostGetDevicePointer_v2(addr, host, 0)).inspect_err(|_| {
-                let _ = driver::cuMemFreeHost(host);
-            })?;
-            // One address for both, as on every 64-bit system; otherwise it could not be freed by it.
-            if addr == host { Ok(addr) } else { Err(NOT_SUPPORTED) }
-        }
-    }
-
-    fn free_host(&self, addr: u64) -> Status {
-        // SAFETY: rule of the pool's memory: `host` gave this memory, and it goes back once.
-        answer(unsafe { driver::cuMemFreeHost(addr) })
-    }
-
-    fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status {
-        // SAFETY: rule of the pool's memory: the block has at least `bytes` bytes, and no one else
-        // has it.
-        answer(unsafe { driver::cuMemsetD8_v2(addr, byte, bytes) })
-    }
-
     fn fill_stream(&self) -> Result<Option<Stream>, Status> {
         // SAFETY: rule of answers: the call writes a local of the type that its row declares.
         told(|stream| unsafe { driver::cuStreamCreate(stream, STREAM_NON_BLOCKING) }).map(Some)
@@ -133,25 +95,9 @@ impl MemoryCalls for Cuda {
         }
     }
 
-    fn synchronize(&self) -> Status {
-        // SAFETY: cuCtxSynchronize takes no arguments, so it needs nothing of its caller.
-        answer(unsafe { driver::cuCtxSynchronize() })
-    }
-
     fn record_event_after_all(&self, context: u64, event: Option<Event>) -> Option<Event> {
-        // SAFETY: rule of answers: a new event's handle goes to a local. An event that is passed
-        // was made here, in this context, which our caller holds.
-        unsafe {
-            let event = match event {
-                Some(event) => event as Opaque,
-                None => told(|event| driver::cuEventCreate(event, NO_TIMING)).ok()?,
-            };
-            if driver::cuCtxRecordEvent(context as Context, event) != Some(SUCCESS) {
-                let _ = driver::cuEventDestroy_v2(event);
-                return None;
-            }
-            Some(event as Event)
-        }
+        // SAFETY: the event was made here, in this context, which our caller holds.
+        cuda::recorded(event, |event| unsafe { driver::cuCtxRecordEvent(context as Context, event) })
     }
 
     fn has_context_events(&self) -> bool {

@@ -1,6 +1,6 @@
 //! A copy of the loader's list: all objects in the order of loading, and the address of one symbol in each.
 
-use super::shown::{Link, Shown, each};
+use super::shown::{LINKED_WITH, OWN_NAME, Shown, Text, each};
 use super::tables::Name;
 use super::{here, is_ours};
 use std::ffi::CStr;
@@ -111,7 +111,7 @@ impl Listing {
         let begins = self.text.len();
         let mut wants = 0;
         let text = &mut self.text;
-        let mut put = |of: Option<super::shown::Text>| {
+        let mut put = |of: Option<Text>| {
             wants += of.map_or(0, |of| of.len) + 1;
             if of.is_none_or(|of| of.copy_to(text)) && text.len() < text.capacity() {
                 text.push(END);
@@ -120,17 +120,9 @@ impl Listing {
         put(Some(shown.path()));
         if name.is_some() {
             let mut own = None;
-            shown.links(|link, text| {
-                if matches!(link, Link::Own) {
-                    own = Some(text);
-                }
-            });
+            shown.texts(OWN_NAME, |text| own = Some(text));
             put(own);
-            shown.links(|link, text| {
-                if matches!(link, Link::Needed) {
-                    put(Some(text));
-                }
-            });
+            shown.texts(LINKED_WITH, |text| put(Some(text)));
         }
         if self.objects.len() < self.objects.capacity() {
             self.objects.push(Listed {

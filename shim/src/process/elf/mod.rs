@@ -17,7 +17,7 @@ mod tables;
 
 pub(crate) use copies::{First, first_copy};
 pub(crate) use listing::{Listing, NextCopy};
-use shown::each;
+pub(crate) use shown::{Shown, Text, each};
 use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -161,14 +161,14 @@ pub(crate) fn object_that_defines(name: &CStr) -> Option<Object> {
     found.map(|(start, end, dynamic)| Object { path: Vec::new(), start, end, dynamic })
 }
 
-/// Returns how many objects the loader has unloaded so far.
-pub(crate) fn unloads() -> u64 {
-    let mut unloads = 0;
+/// Returns how many objects the loader has loaded so far, and how many of those it has unloaded.
+pub(crate) fn counts() -> (u64, u64) {
+    let mut counts = (0, 0);
     each(|object| {
-        unloads = object.unloads;
+        counts = object.counts;
         false
     });
-    unloads
+    counts
 }
 
 /// Bytes of thread-local storage per thread for all objects together. The C library puts it on a new thread's stack.
@@ -235,7 +235,7 @@ pub(crate) fn generation() -> usize {
 
 /// Returns true if an object was unloaded since the last look. Earlier facts about loaded objects may then be wrong.
 pub(crate) fn look_for_unloads() -> bool {
-    let unloads = unloads();
+    let (_, unloads) = counts();
     UNLOADS.fetch_max(unloads, Relaxed) < unloads
 }
 

@@ -10,7 +10,7 @@ use super::{copies, our_dynamic};
 use std::ffi::{c_int, c_void};
 
 /// An object during its visit.
-pub(super) struct Shown<'a> {
+pub(crate) struct Shown<'a> {
     info: &'a libc::dl_phdr_info,
     /// Number of objects visited before it.
     pub index: usize,
@@ -19,14 +19,14 @@ pub(super) struct Shown<'a> {
     pub dynamic: usize,
     /// Bytes of each thread's storage that belong to it.
     pub thread_storage: usize,
-    /// Number of objects that the loader has unloaded so far.
-    pub unloads: u64,
+    /// Number of objects that the loader has loaded so far, and of those that it has unloaded.
+    pub counts: (u64, u64),
 }
 
 /// A text of an object, during its visit.
 #[derive(Clone, Copy)]
-pub(super) struct Text {
-    at: *const u8,
+pub(crate) struct Text {
+    pub at: *const u8,
     pub len: usize,
 }
 
@@ -66,8 +66,18 @@ impl Shown<'_> {
         (self.start..self.end).contains(&address)
     }
 
+    /// Returns the address in the process minus the address in the ELF file.
+    pub(crate) fn bias(&self) -> u64 {
+        self.info.dlpi_addr
+    }
+
+    /// Returns the headers of its segments.
+    pub(crate) fn headers(&self) -> &[libc::Elf64_Phdr] {
+        headers(self.info)
+    }
+
     /// Returns the path as the loader knows it; empty for the program itself.
-    pub(super) fn path(&self) -> Text {
+    pub(crate) fn path(&self) -> Text {
         // SAFETY: the loader's name is null or a C string. It stays while the list is locked, and a
         // Shown lives no longer than that.
         unsafe { Text::at(self.info.dlpi_name.cast()) }
@@ -117,37 +127,31 @@ impl Shown<'_> {
         self.tables_to_search().map_or(0, |tables| unsafe { tables.find(name) })
     }
 
-    /// Shows the object's own name as a library and the names of the libraries that it was linked with.
-    pub(super) fn links(&self, mut show: impl FnMut(Link, Text)) {
-        const DT_NEEDED: i64 = 1;
-        const DT_SONAME: i64 = 14;
+    /// Shows each text that the object's dynamic section has under a tag: [`OWN_NAME`] or [`LINKED_WITH`].
+    pub(super) fn texts(&self, tag: i64, mut show: impl FnMut(Text)) {
         let Some(tables) = self.tables() else { return };
-        // SAFETY: `dynamic` is this object's dynamic section, which stays mapped while the list is
-        // locked (see `tables`).
-        for (tag, value) in unsafe { entries(self.dynamic) } {
-            let link = match tag {
-                DT_NEEDED => Link::Needed,
-                DT_SONAME => Link::Own,
-                _ => continue,
-            };
-            // SAFETY: DT_NEEDED and DT_SONAME give offsets of C strings in the object's string
-            // table, which stays mapped as well.
-            show(link, unsafe { Text::at(tables.string(value)) });
+        // SAFETY: an object with tables has a dynamic section, mapped while the list is locked (see `tables`).
+        for (_, value) in unsafe { entries(self.dynamic) }.filter(|(its, _)| *its == tag) {
+            // SAFETY: the value under such a tag is the offset of a C string in the string table.
+            show(unsafe { Text::at(tables.string(value)) });
         }
     }
 }
 
-/// Meaning of a name in a dynamic section.
-pub(super) enum Link {
-    /// The object's own name.
-    Own,
-    /// A library that it was linked with.
-    Needed,
+/// Tag of the object's own name as a library (`DT_SONAME`).
+pub(super) const OWN_NAME: i64 = 14;
+/// Tag of the name of a library that the object was linked with (`DT_NEEDED`).
+pub(super) const LINKED_WITH: i64 = 1;
+
+fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
+    let len = if info.dlpi_phdr.is_null() { 0 } else { info.dlpi_phnum.into() };
+    // SAFETY: the loader's `dlpi_phdr` points to `dlpi_phnum` headers, which stay mapped while it holds its lock.
+    if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(info.dlpi_phdr, len) } }
 }
 
 /// Visits objects in the order of loading until `visit` returns false. `visit` keeps to the rules at the head of this
 /// file.
-pub(super) fn each<F: FnMut(&Shown) -> bool>(visit: F) {
+pub(crate) fn each<F: FnMut(&Shown) -> bool>(visit: F) {
     struct Walk<F> {
         visit: F,
         index: usize,
@@ -170,13 +174,10 @@ pub(super) fn each<F: FnMut(&Shown) -> bool>(visit: F) {
             end: 0,
             dynamic: 0,
             thread_storage: 0,
-            unloads: info.dlpi_subs,
+            counts: (info.dlpi_adds, info.dlpi_subs),
         };
         walk.index += 1;
-        for index in 0..info.dlpi_phnum as usize {
-            // SAFETY: the loader's `dlpi_phdr` points to `dlpi_phnum` headers, and `index` is below
-            // that.
-            let header = unsafe { &*info.dlpi_phdr.add(index) };
+        for header in headers(info) {
             let at = bias.wrapping_add(header.p_vaddr as usize);
             match header.p_type {
                 libc::PT_LOAD => {

@@ -1,21 +1,13 @@
 //! Makes, advises and frees mappings of the allocator.
 
 use super::super::errno::KeepErrno;
-use super::super::own;
+use super::super::{own, page};
 use std::ptr::null_mut;
 
 /// Returns a zeroed mapping; null if the kernel refuses.
 pub(super) fn map(bytes: usize) -> *mut u8 {
     let _errno = KeepErrno::new();
-    // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping is
-    // touched.
-    let at = unsafe {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
-    };
-    if at == libc::MAP_FAILED {
-        return null_mut();
-    }
+    let Some(at) = page::map(bytes, 0) else { return null_mut() };
     // SAFETY: this is the mapping that was just made.
     unsafe { use_small_pages(at, bytes) };
     own::add(at.cast(), bytes);

@@ -1,12 +1,14 @@
-//! Makes a snapshot of the loaded objects from dl_iterate_phdr.
+//! Makes a snapshot of the loaded objects.
 
 use super::{Module, Modules, SERIALS, Snapshot};
+use crate::process::elf::{Shown, Text, each};
+use crate::process::page::map;
 use crate::process::peek::read_memory;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::CStr;
 use std::mem::{MaybeUninit, size_of};
 use std::sync::atomic::Ordering;
 
-/// Fills a mapping from dl_iterate_phdr. While the loader's list is locked it calls no function of another library, not
+/// Fills a mapping as [`each`] shows the objects. While the loader's list is locked it calls no function of another library, not
 /// even `memcpy` or `strlen`: a checker may replace these, take a lock of its own in them, and walk the loaded objects
 /// while it holds that lock.
 struct Filler {
@@ -15,8 +17,7 @@ struct Filler {
     len: usize,
     text: *mut u8,
     text_room: usize,
-    adds: u64,
-    subs: u64,
+    counts: (u64, u64),
     /// True if modules or names exceed the room.
     overflow: bool,
     seen: usize,
@@ -31,15 +32,7 @@ pub(super) fn snapshot(known: &Modules) -> Option<*mut Snapshot> {
     for _ in 0..8 {
         let table = size_of::<Snapshot>() + capacity * size_of::<Module>();
         let bytes = table + capacity * 160 + 4 * libc::PATH_MAX as usize;
-        // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping
-        // is touched.
-        let at = unsafe {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
-        };
-        if at == libc::MAP_FAILED {
-            return None;
-        }
+        let at = map(bytes, 0)?;
         let snapshot = at.cast::<Snapshot>();
         let mut filler = Filler {
             // SAFETY: the mapping has room for the header, then `capacity` modules, then the text.
@@ -50,8 +43,7 @@ pub(super) fn snapshot(known: &Modules) -> Option<*mut Snapshot> {
             // mapping.
             text: unsafe { at.cast::<u8>().add(table) },
             text_room: bytes - table,
-            adds: 0,
-            subs: 0,
+            counts: (0, 0),
             overflow: false,
             seen: 0,
             exe: (std::ptr::null(), 0),
@@ -59,35 +51,36 @@ pub(super) fn snapshot(known: &Modules) -> Option<*mut Snapshot> {
         };
         filler.exe = filler.link(c"/proc/self/exe");
         filler.cwd = filler.link(c"/proc/self/cwd");
-        // SAFETY: `add` has the type that the loader asks for. `filler` is a local that outlives
-        // the call, and no one else borrows it meanwhile.
-        unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut filler).cast()) };
+        each(|object| {
+            filler.add(object);
+            true
+        });
         if filler.overflow {
             // SAFETY: the mapping was made above with this length, and is not published.
             unsafe { libc::munmap(at, bytes) };
             capacity = (filler.seen + 64).max(capacity * 2);
             continue;
         }
-        let Filler { adds, subs, len, modules, .. } = filler;
+        let Filler { counts, len, modules, .. } = filler;
         // SAFETY: `add` has written `len` modules there, and no other reference to them is alive.
         let list = unsafe { std::slice::from_raw_parts_mut(modules, len) };
         list.sort_unstable_by_key(|module| module.start);
         for module in list {
-            complete(module, known, subs);
+            complete(module, known, counts.1);
         }
         let generation = known.generation() + 1;
         // SAFETY: the mapping begins with room for a Snapshot and is page-aligned. No other thread
         // knows it yet.
-        unsafe { snapshot.write(Snapshot { bytes, generation, adds, subs, len }) };
+        unsafe { snapshot.write(Snapshot { bytes, generation, counts, len }) };
         return Some(snapshot);
     }
     None
 }
 
 /// Adds the build id and the serial. An object from the earlier snapshot keeps them.
-fn complete(module: &mut Module, known: &Modules, subs: u64) {
+fn complete(module: &mut Module, known: &Modules, unloads: u64) {
     let old = known.find(module.start).filter(|old| old.start == module.start);
-    let nothing_left = known.snapshot().is_some_and(|snapshot| snapshot.subs == subs);
+    let nothing_left = known.snapshot().is_some_and(|snapshot| snapshot.counts.1 == unloads);
     match old.filter(|_| nothing_left) {
         Some(old) => (module.build_id, module.build_id_len) = (old.build_id, old.build_id_len),
         None => read_build_id(module),
@@ -123,33 +116,14 @@ fn read_build_id(module: &mut Module) {
     }
 }
 
-extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
-    // SAFETY: the loader passes an `info` that is valid for this call, and the `to` that
-    // `snapshot` gave it: the only pointer to the Filler.
-    let (info, filler) = unsafe { (&*info, &mut *to.cast::<Filler>()) };
-    filler.add(info);
-    0
-}
-
 impl Filler {
-    fn add(&mut self, info: &libc::dl_phdr_info) {
-        (self.adds, self.subs) = (info.dlpi_adds, info.dlpi_subs);
+    fn add(&mut self, object: &Shown) {
+        self.counts = object.counts;
         self.seen += 1;
-        if info.dlpi_phdr.is_null() {
-            return;
-        }
-        // SAFETY: the loader's `dlpi_phdr` points to `dlpi_phnum` headers, which stay mapped while
-        // it holds its lock.
-        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-        let (mut start, mut end) = (u64::MAX, 0);
         let (mut eh_frame_hdr, mut notes) = (0, (0, 0));
-        for header in headers {
-            let at = info.dlpi_addr.wrapping_add(header.p_vaddr);
+        for header in object.headers() {
+            let at = object.bias().wrapping_add(header.p_vaddr);
             match header.p_type {
-                libc::PT_LOAD => {
-                    start = start.min(at & !0xfff);
-                    end = end.max(at.saturating_add(header.p_memsz));
-                }
                 libc::PT_GNU_EH_FRAME => eh_frame_hdr = at,
                 // If there are several segments of notes, the build id is in the one that is aligned to 4 bytes.
                 libc::PT_NOTE if notes.0 == 0 || header.p_align == 4 => {
@@ -158,22 +132,19 @@ impl Filler {
                 _ => {}
             }
         }
-        if start >= end {
-            return;
-        }
         if self.len == self.capacity {
             self.overflow = true;
             return;
         }
-        let Some((path, path_len)) = self.path(info.dlpi_name.cast()) else {
+        let Some((path, path_len)) = self.path(object.path()) else {
             self.overflow = true;
             return;
         };
         let module = Module {
             serial: 0,
-            start,
-            end,
-            bias: info.dlpi_addr,
+            start: object.start as u64 & !0xfff,
+            end: object.end as u64,
+            bias: object.bias(),
             build_id: [0; 32],
             build_id_len: 0,
             path,
@@ -187,21 +158,14 @@ impl Filler {
         self.len += 1;
     }
 
-    /// Stores an absolute path for the loader's name, which may be null; `None` if there is no room.
-    fn path(&mut self, name: *const u8) -> Option<(*const u8, u32)> {
+    /// Stores an absolute path for the loader's name; `None` if there is no room.
+    fn path(&mut self, name: Text) -> Option<(*const u8, u32)> {
         let start = self.text.cast_const();
-        let (mut len, mut is_relative) = (0, false);
-        // SAFETY: the loader's name is null or a C string. The loop stops at its NUL, so nothing
-        // behind the NUL is read.
-        unsafe {
-            while !name.is_null() && name.add(len).read_volatile() != 0 {
-                is_relative |= name.add(len).read_volatile() == b'/';
-                len += 1;
-            }
-            is_relative &= len != 0 && name.read_volatile() != b'/';
-        }
+        // SAFETY: the name has `len` bytes.
+        let is_slash = |at: usize| unsafe { name.at.add(at).read_volatile() } == b'/';
+        let is_relative = (0..name.len).any(is_slash) && !is_slash(0);
         // The program itself is the first object and has no name. Other objects without a name have no file.
-        match len {
+        match name.len {
             0 if self.len == 0 => self.text(self.exe)?,
             0 => {}
             _ => {
@@ -209,7 +173,7 @@ impl Filler {
                     self.text(self.cwd)?;
                     self.text((b"/".as_ptr(), 1))?;
                 }
-                self.text((name, len))?;
+                self.text((name.at, name.len))?;
             }
         }
         // SAFETY: `start` is an earlier value of `text`, and both point into the text part of the
