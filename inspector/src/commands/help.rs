@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(shown("|you ask|type|\n|---|---|\n|who?|`ps`|\n"), "- who?: ps\n");
         assert_eq!(
             shown("|a|because|do|\n|---|---|---|\n|x|y|z z z z z z z z z z z z z z z z z z z|\n"),
-            "- x\n  because: y\n  do: z z z z z z z z z z z z z z z z\n    z z z\n"
+            "- x\n  because: y\n  do: z z z z z z z z z z z z z z z z z\n    z z\n"
         );
     }
 

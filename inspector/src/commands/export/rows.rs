@@ -136,3 +136,15 @@ pub(super) fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everythin
         execs: Lazy::of(snapshot.execs.iter().collect(), |slot| with_stack(ledger, slot, slot.stack)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_cannot_break_out() {
+        assert_eq!(field("plain"), "plain");
+        assert_eq!(field("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(field("=cmd()"), "\"'=cmd()\"");
+    }
+}
