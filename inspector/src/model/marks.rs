@@ -67,7 +67,7 @@ fn missing(ledger: &Ledger, name: &str, text: impl Fn(&EventSlot) -> String) -> 
 fn those_there(ledger: &Ledger, text: impl Fn(&EventSlot) -> String) -> String {
     let mut names: Vec<String> = Vec::new();
     for mark in marks(ledger) {
-        let name = clean(&text(mark)).into_owned();
+        let name = format!("{:?}", clean(&text(mark)));
         if !names.contains(&name) {
             names.push(name);
         }
