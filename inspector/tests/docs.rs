@@ -158,7 +158,7 @@ fn variables() -> String {
         let allowed = "0, no, false and off turn it off; any other text turns it on".into();
         [format!("`{}`", alias.name), allowed, "unset".into(), String::new(), alias.doc.into()]
     });
-    table(["variable", "allowed", "default", "live", "meaning"], shim.chain(own).chain(aliases))
+    table(["variable", "allowed", "default", "can be set while running", "meaning"], shim.chain(own).chain(aliases))
 }
 
 const LAYOUT: &str = include_str!("../../shim/wire/src/layout.rs");

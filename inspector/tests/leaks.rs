@@ -369,6 +369,17 @@ fn time_without_samples_is_told_and_left_out() {
     assert!((55.0..65.0).contains(&rate), "MiB a minute that it ran: {rate}");
 }
 
+/// What a process did after its last sample is not known: it was killed, or its control thread is late. That is no pause
+/// of its growth.
+#[test]
+fn time_after_the_last_sample_is_no_pause() {
+    let dir = dir();
+    let mut ledger = leaking(me(), 400);
+    ledger.header.dumped_ns = ledger.header.heartbeat_ns + 5 * SECOND;
+    let said = dir.json(&["leaks", &put(&dir, ledger)]);
+    assert_eq!(said["suspects"][0]["verdict"], "grows-steadily", "{said:#}");
+}
+
 /// A control thread that is slow takes each sample late, while the program runs. Only the first ones look like a stop.
 #[test]
 fn samples_that_are_always_late_are_no_gaps() {

@@ -312,12 +312,14 @@ fn suspect(
     }
 }
 
-/// Withdraws "grows" if nothing new came for twice as long as the longest pause before: the growth may be over.
+/// Withdraws "grows" if nothing new came for twice as long as the longest pause before: the growth may be over. What came
+/// after the last sample is not known: the process may have been killed since.
 fn unless_paused(verdict: Verdict, samples: &Samples, born: &[(u64, u64)], now_ns: u64) -> Verdict {
     /// With fewer, the longest pause is meaningless.
     const SOME: usize = 4;
+    let until_ns = samples.points.last().map_or(now_ns, |last| last.time_ns.min(now_ns));
     let longest = born.windows(2).map(|pair| samples.unparked_ns(pair[0].0, pair[1].0)).max();
-    let since = born.last().map_or(0, |&(last_ns, _)| samples.unparked_ns(last_ns, now_ns));
+    let since = born.last().map_or(0, |&(last_ns, _)| samples.unparked_ns(last_ns, until_ns));
     let has_paused = born.len() >= SOME && longest.is_some_and(|longest| since > 2 * longest);
     if verdict == Verdict::GrowsSteadily && has_paused { Verdict::TooLittle } else { verdict }
 }

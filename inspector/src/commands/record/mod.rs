@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// A pid or a process name; not needed if only one process fits
     #[arg(value_name = "PID|NAME", add = candidates::offer([candidates::running]))]
     target: Option<OsString>,
-    /// The file to write; an existing recording is renamed to FILE~. Further processes of a command get the same name with
-    /// their pid before .gz [default: gpumem-PID.rec.gz]
+    /// The file to write; an existing recording is renamed to FILE~. If a command has further processes, the recording of
+    /// each goes to the same name with its pid before .gz [default: gpumem-PID.rec.gz]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Time between two samples: seconds, or a time such as 500ms or 2m. Samples that take long are taken less often

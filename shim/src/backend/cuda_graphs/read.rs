@@ -7,13 +7,14 @@ use super::layout::*;
 use super::places::{tag_of_copy, tag_of_memset};
 use super::shape::{Node, PACKED, Set, Shape, attribute};
 use crate::backend::answer::told;
-use crate::backend::cuda::Cuda;
+use crate::backend::driver;
 use crate::backend::graphs::{Read, Reading, pinned_by};
+use crate::backend::green;
 use crate::backend::params::packed;
-use crate::backend::{Backend, driver, green};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use rustc_hash::FxHashMap;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -40,7 +41,7 @@ pub(super) fn read(
     if attributes_set::has_unknown(graph as usize) {
         return Err(Pinned::UnknownAttribute);
     }
-    reading.nodes = Cuda.nodes(graph).ok_or(Pinned::Parameters)?;
+    nodes_of(graph, &mut reading.nodes)?;
     let mut whole = Read::Whole;
     let mut called = Called::default();
     shape.nodes.reserve(reading.nodes.len());
@@ -100,6 +101,23 @@ fn memset_params(node: GraphNode) -> Result<SetParams, Pinned> {
     // SAFETY: rule of answers: `params` takes the struct. Our caller found that the node is a
     // memset node of a live graph.
     answer(|params| unsafe { driver::cuGraphMemsetNodeGetParams(node, opaque(params)) })
+}
+
+/// Returns the handles of a graph's nodes.
+pub(super) fn nodes_of(graph: Graph, nodes: &mut Vec<GraphNode>) -> Result<(), Pinned> {
+    nodes.clear();
+    let mut len = 0;
+    // SAFETY: rule of answers: with a null array only `len` is written. Then `nodes` has `len`
+    // elements, and no more are written. Rule of the program's handles: the graph is alive.
+    unsafe {
+        ok(driver::cuGraphGetNodes(graph, null_mut(), &mut len))?;
+        nodes.resize(len, null_mut());
+        if len > 0 {
+            ok(driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut len))?;
+            nodes.truncate(len);
+        }
+    }
+    Ok(())
 }
 
 /// Returns a node's kind. `unknown` gets a text for the user if the kind is unknown.
@@ -300,7 +318,8 @@ fn child(
     if attributes_set::has_unknown(graph as usize) {
         return Err(Pinned::UnknownAttribute);
     }
-    let nodes = Cuda.nodes(graph).ok_or(Pinned::Parameters)?;
+    let mut nodes = Vec::new();
+    nodes_of(graph, &mut nodes)?;
     let (mut records, mut shape) =
         (crate::backend::source::Records::default(), Shape { context: at.0, ..Shape::default() });
     for node in nodes {
