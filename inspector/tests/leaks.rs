@@ -369,8 +369,7 @@ fn time_without_samples_is_told_and_left_out() {
     assert!((55.0..65.0).contains(&rate), "MiB a minute that it ran: {rate}");
 }
 
-/// What a process did after its last sample is not known: it was killed, or its control thread is late. That is no pause
-/// of its growth.
+/// The time after the last sample is no pause of the growth: the process was killed, or its control thread is late.
 #[test]
 fn time_after_the_last_sample_is_no_pause() {
     let dir = dir();

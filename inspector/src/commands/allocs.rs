@@ -7,7 +7,7 @@ use crate::model::allocs::{self, By, Filter, Group, Sort};
 use crate::model::key::GroupKey;
 use crate::model::marks::{self, Moment, Since};
 use crate::model::parts::{Part, Parts};
-use crate::model::rows::Row;
+use crate::model::rows::SlotRow;
 use crate::model::sites::Sites;
 use crate::model::totals::{self, KindTotal, Live};
 use crate::model::{Head, Ledger, suspects};
@@ -127,7 +127,7 @@ pub(super) struct GroupRow {
 #[derive(Serialize)]
 struct AllocRow<'a> {
     #[serde(flatten)]
-    alloc: Row<'a, AllocSlot>,
+    alloc: SlotRow<'a, AllocSlot>,
     thread: String,
     device: String,
     site: String,
@@ -257,7 +257,7 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
     chosen.truncate(limit);
     let parts = Parts::of(ledger).by(ledger, |alloc| Some(alloc.serial));
     let row = move |alloc: &'a AllocSlot| AllocRow {
-        alloc: Row { ledger, slot: alloc },
+        alloc: SlotRow { ledger, slot: alloc },
         thread: ledger.thread(alloc.tid).to_owned(),
         device: ledger.device(alloc.context),
         site: sites.name(alloc.stack).to_string(),

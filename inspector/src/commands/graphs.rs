@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::model::cache::{self, Cache};
 use crate::model::graphs::{self, By, Filter, Group};
 use crate::model::key::GroupKey;
-use crate::model::rows::Row;
+use crate::model::rows::SlotRow;
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger, execs};
 use crate::report::lines;
@@ -86,7 +86,7 @@ pub(super) struct GraphGroupRow {
 #[derive(Serialize)]
 struct GraphRow<'a> {
     #[serde(flatten)]
-    graph: Row<'a, GraphSlot>,
+    graph: SlotRow<'a, GraphSlot>,
     execs_live: u64,
     site: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -96,7 +96,7 @@ struct GraphRow<'a> {
 #[derive(Serialize)]
 struct ExecRow<'a> {
     #[serde(flatten)]
-    exec: Row<'a, ExecSlot>,
+    exec: SlotRow<'a, ExecSlot>,
     /// False if the graph that it was instantiated from is gone.
     graph_live: bool,
     site: String,
@@ -184,7 +184,7 @@ fn graph_rows<'a>(ledger: &'a Ledger, sites: &Rc<Sites>, limit: usize, stacks: b
     chosen.truncate(limit);
     let sites = Rc::clone(sites);
     let row = move |graph: &'a GraphSlot| GraphRow {
-        graph: Row { ledger, slot: graph },
+        graph: SlotRow { ledger, slot: graph },
         execs_live: execs.get(&graph.serial).map_or(0, Vec::len) as u64,
         site: sites.name(graph.stack).to_string(),
         stack: if stacks { ledger.frames(graph.stack) } else { Vec::new() },
@@ -205,7 +205,7 @@ fn exec_rows<'a>(
     chosen.truncate(limit);
     let sites = Rc::clone(sites);
     let row = move |exec: &'a ExecSlot| ExecRow {
-        exec: Row { ledger, slot: exec },
+        exec: SlotRow { ledger, slot: exec },
         graph_live: live.contains(&exec.graph_serial),
         site: sites.name(exec.stack).to_string(),
         stack: if stacks { ledger.frames(exec.stack) } else { Vec::new() },

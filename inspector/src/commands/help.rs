@@ -111,16 +111,13 @@ fn page(out: &mut dyn Write, text: &str, columns: usize) -> std::io::Result<()> 
 
 /// Prints a table's row as an item of a list. If there are more than two cells, all but the first have their heading.
 fn row(out: &mut dyn Write, head: &[String], cells: &[String], columns: usize) -> std::io::Result<()> {
-    if let [first, second] = cells {
+    let [first, more @ ..] = cells else { return Ok(()) };
+    if let [second] = more {
         return writeln!(out, "{}", text::wrap_at(&format!("- {first}: {second}"), columns, 2));
     }
-    for (index, (head, cell)) in head.iter().zip(cells).enumerate() {
-        match index {
-            0 => writeln!(out, "{}", text::wrap_at(&format!("- {cell}"), columns, 2))?,
-            _ => {
-                writeln!(out, "  {}", text::wrap_at(&format!("{head}: {cell}"), columns - 2, 2).replace('\n', "\n  "))?
-            }
-        }
+    writeln!(out, "{}", text::wrap_at(&format!("- {first}"), columns, 2))?;
+    for (head, cell) in head.iter().skip(1).zip(more) {
+        writeln!(out, "  {}", text::wrap_at(&format!("{head}: {cell}"), columns - 2, 2).replace('\n', "\n  "))?;
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ pub(super) struct Row {
     pub(super) pid: u32,
     name: String,
     uid: Option<u32>,
-    status: Shown,
+    status: ShownStatus,
     status_text: String,
     /// The status for a column.
     #[serde(skip)]
@@ -59,10 +59,10 @@ pub(super) struct Row {
     of_other_version: bool,
 }
 
-/// State of a process.
+/// Status of a process, as JSON names it.
 #[derive(Clone, Copy, Default, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Shown {
+enum ShownStatus {
     /// The shim is mapped, the driver is not.
     NoGpuCall,
     /// The driver is mapped too, and nothing was recorded.
@@ -118,18 +118,18 @@ pub(super) fn row(world: &World, found: &FoundProcess) -> Row {
     match &found.what {
         LedgerFile::Unreadable { why, .. } => row.status_text = why.what.clone(),
         LedgerFile::NoLedger { mapped, .. } if mapped.driver => {
-            row.status = Shown::Unseen;
+            row.status = ShownStatus::Unseen;
             row.status_text = "the driver is loaded, no call was recorded".into();
             row.interception = Interception::None.name();
         }
         LedgerFile::NoLedger { .. } => {
-            row.status = Shown::NoGpuCall;
+            row.status = ShownStatus::NoGpuCall;
             row.status_text = "no GPU call yet".into();
         }
         LedgerFile::Ledger { summary, status, .. } => {
             let header = &summary.header;
             let balance = |made, gone| summary.counter(made).saturating_sub(summary.counter(gone));
-            row.status = Shown::Of(status.life);
+            row.status = ShownStatus::Of(status.life);
             let cut = if summary.cut.is_some() { ", cut short" } else { "" };
             row.status_text = format!("{}{cut}", status.text());
             row.status_short = format!("{}{cut}", status.short());
@@ -149,7 +149,7 @@ pub(super) fn row(world: &World, found: &FoundProcess) -> Row {
 /// Returns the state of a process, for a column. The reason why one cannot be read is below the table.
 fn status(row: &Row) -> String {
     match row {
-        Row { status: Shown::Unreadable, .. } => "unreadable".into(),
+        Row { status: ShownStatus::Unreadable, .. } => "unreadable".into(),
         Row { status_short, .. } if status_short.is_empty() => row.status_text.clone(),
         Row { status_short, .. } => status_short.clone(),
     }
@@ -157,11 +157,11 @@ fn status(row: &Row) -> String {
 
 /// Returns the table of processes.
 pub(super) fn table<'a>() -> Table<'a, Row> {
-    let known = |row: &Row, n: u64| Some(n).filter(|_| row.ledger.is_some() && row.status != Shown::Unreadable);
+    let known = |row: &Row, n: u64| Some(n).filter(|_| row.ledger.is_some() && row.status != ShownStatus::Unreadable);
     let style = |row: &Row| match row.status {
-        Shown::Of(Life::Running | Life::BeingParked | Life::Elsewhere) => GOOD,
-        Shown::Unreadable => BAD,
-        Shown::NoGpuCall => DIM,
+        ShownStatus::Of(Life::Running | Life::BeingParked | Life::Elsewhere) => GOOD,
+        ShownStatus::Unreadable => BAD,
+        ShownStatus::NoGpuCall => DIM,
         _ => WARN,
     };
     let complete = |row: &Row| if row.interception == Interception::Complete.name() { GOOD } else { WARN };
@@ -184,7 +184,7 @@ pub(super) fn table<'a>() -> Table<'a, Row> {
 fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
     // Each update of gpumem leaves some behind: one line covers all of them.
     let (others, mut shown): (Vec<_>, Vec<_>) =
-        report.processes.iter().partition(|row| row.status == Shown::Unreadable && row.of_other_version);
+        report.processes.iter().partition(|row| row.status == ShownStatus::Unreadable && row.of_other_version);
     let helpers = if wide { BTreeMap::new() } else { fold(&mut shown) };
     if !shown.is_empty() {
         table().wide(wide).print(out, || shown.iter().copied())?;
@@ -192,11 +192,11 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
     for (name, count) in helpers {
         writeln!(out, "{} {} made no GPU call: --wide lists them", units::number(count), text::clean(name))?;
     }
-    for row in shown.iter().filter(|row| row.status == Shown::Of(Life::Parked)) {
+    for row in shown.iter().filter(|row| row.status == ShownStatus::Of(Life::Parked)) {
         let (pid, bytes) = (row.pid, units::bytes(row.live.parked));
         writeln!(out, "pid {pid}: {bytes} of its device memory are on the host; gpumem resume {pid}")?;
     }
-    for row in shown.iter().filter(|row| row.status == Shown::Unreadable) {
+    for row in shown.iter().filter(|row| row.status == ShownStatus::Unreadable) {
         writeln!(out, "pid {}: {}", row.pid, text::clean(&row.status_text))?;
     }
     match others.len() as u64 {
@@ -214,7 +214,7 @@ const HELPERS: u64 = 3;
 
 /// Takes such processes out. Returns their names with their number.
 fn fold<'a>(rows: &mut Vec<&'a Row>) -> BTreeMap<&'a str, u64> {
-    let made_none = |row: &Row| matches!(row.status, Shown::NoGpuCall | Shown::Unseen);
+    let made_none = |row: &Row| matches!(row.status, ShownStatus::NoGpuCall | ShownStatus::Unseen);
     let mut names: BTreeMap<&str, u64> = BTreeMap::new();
     rows.iter().filter(|row| made_none(row)).for_each(|row| *names.entry(&row.name).or_default() += 1);
     names.retain(|_, count| *count >= HELPERS);

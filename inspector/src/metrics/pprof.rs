@@ -189,7 +189,7 @@ impl Maker {
 pub(super) const VALUES: [(&str, &str); 4] =
     [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
 
-/// Returns a number in the type of the format, and of others.
+/// Returns a number as an `i64`, which some formats take; at most its maximum.
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -13,7 +13,8 @@
 //! * [`rows`]: allocations, graphs and execs one by one, as in JSON.
 //! * [`pool`]: the pool: idle memory, its work, memory placed elsewhere, stranded memory.
 //! * [`sites`]: call sites, named so that they can be distinguished. [`names`]: their names, looked up by another thread.
-//! * [`sums`]: bytes by any key. [`totals`]: sums, and the explained part of host memory. [`devices`]: the same for each device.
+//! * [`sums`]: bytes by any key.
+//! * [`totals`]: sums, and the explained part of host memory. [`devices`]: the same for each device.
 //! * [`measured`]: what the driver takes for itself on some cards. [`pages`]: what it takes beyond what was asked for.
 //! * [`overview`]: all of these together, for every view.
 //! * [`growth`]: samples over time.

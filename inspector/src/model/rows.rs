@@ -8,12 +8,12 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// An allocation, a graph or an exec. In JSON it has the names below.
-pub(crate) struct Row<'a, S> {
+pub(crate) struct SlotRow<'a, S> {
     pub ledger: &'a Ledger,
     pub slot: &'a S,
 }
 
-impl Serialize for Row<'_, AllocSlot> {
+impl Serialize for SlotRow<'_, AllocSlot> {
     fn serialize<T: Serializer>(&self, to: T) -> Result<T::Ok, T::Error> {
         let Self { ledger, slot: alloc } = self;
         to.collect_map([
@@ -34,7 +34,7 @@ impl Serialize for Row<'_, AllocSlot> {
     }
 }
 
-impl Serialize for Row<'_, GraphSlot> {
+impl Serialize for SlotRow<'_, GraphSlot> {
     fn serialize<T: Serializer>(&self, to: T) -> Result<T::Ok, T::Error> {
         let Self { ledger, slot: graph } = self;
         to.collect_map([
@@ -55,7 +55,7 @@ impl Serialize for Row<'_, GraphSlot> {
     }
 }
 
-impl Serialize for Row<'_, ExecSlot> {
+impl Serialize for SlotRow<'_, ExecSlot> {
     fn serialize<T: Serializer>(&self, to: T) -> Result<T::Ok, T::Error> {
         let Self { ledger, slot: exec } = self;
         let (pinned, held) = (execs::why_pinned(exec), execs::held(exec));
@@ -92,8 +92,8 @@ impl Serialize for Row<'_, ExecSlot> {
             ("tag", ledger.snapshot.text(exec.tag).into()),
             ("context", exec.context.into()),
         ];
-        // An exec that is not pinned has no reason, and one that is not under the graph cache has no hits.
-        let has = |(name, value): &(&str, Value)| !value.is_null() || *name == "last_launch_age_ns";
-        to.collect_map(all.into_iter().filter(has))
+        // Absent if the exec is not pinned, or not under the graph cache.
+        let is_absent = |name: &str, value: &Value| value.is_null() && ["pinned", "pinned_why", "hits"].contains(&name);
+        to.collect_map(all.into_iter().filter(|(name, value)| !is_absent(name, value)))
     }
 }

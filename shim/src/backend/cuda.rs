@@ -36,7 +36,7 @@ pub(super) fn leave() {
     let _ = unsafe { driver::cuCtxPopCurrent_v2(&mut context) };
 }
 
-/// Records an event of ours by `record`, and makes the event if there is none. If it cannot be recorded, it is destroyed.
+/// Records one of gpumem's events with `record`; makes the event for `None`. Destroys an event that cannot be recorded.
 pub(super) fn recorded(event: Option<usize>, record: impl FnOnce(Opaque) -> Option<Status>) -> Option<usize> {
     /// `CU_EVENT_DISABLE_TIMING`.
     const NO_TIMING: u32 = 2;

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::model::overview::Overview;
-use crate::model::rows::Row;
+use crate::model::rows::SlotRow;
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger, growth, totals};
 use crate::source::liveness::real_ns;
@@ -102,15 +102,15 @@ struct StackRow {
 
 /// A row, and the number of its call stack.
 #[derive(Serialize)]
-#[serde(bound = "Row<'a, S>: Serialize")]
+#[serde(bound = "SlotRow<'a, S>: Serialize")]
 struct WithStack<'a, S> {
     #[serde(flatten)]
-    of: Row<'a, S>,
+    of: SlotRow<'a, S>,
     stack: StackRef,
 }
 
 fn with_stack<'a, S>(ledger: &'a Ledger, slot: &'a S, stack: StackRef) -> WithStack<'a, S> {
-    WithStack { of: Row { ledger, slot }, stack }
+    WithStack { of: SlotRow { ledger, slot }, stack }
 }
 
 pub(super) fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {

@@ -14,7 +14,7 @@ use crate::text::{self, clean, units};
 use crate::view::table::{BAD, Table, WARN, paint, terminal_columns};
 use anstyle::Style;
 use gpumem_wire::command::Request;
-use gpumem_wire::references::References;
+use gpumem_wire::references::{Place, References};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -332,10 +332,11 @@ fn by_site(out: &mut dyn Write, sites: &[SuspectSite], all_was_read: bool) -> st
 }
 
 fn one_by_one(out: &mut dyn Write, rows: &[HeldRow], all_was_read: bool) -> std::io::Result<()> {
+    let counts = |name: &str| Place::ALL.iter().any(|place| place.name() == name && place.counts());
     let seen = |held: &Held| {
         let seen = held.seen.iter().map(|(place, words)| {
-            let counts = if place.starts_with("driver") { " (not counted)" } else { "" };
-            format!("{place} {words}×{counts}")
+            let remark = if counts(place) { "" } else { " (not counted)" };
+            format!("{place} {words}×{remark}")
         });
         seen.collect::<Vec<_>>().join(", ")
     };

@@ -14,15 +14,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
 use std::rc::Rc;
 
-/// What the columns of a tick's totals show.
-struct Shown {
+/// Numbers of a ledger from which the columns of a tick's totals are taken.
+struct TotalsSource {
     sample: SampleSlot,
     idle: u64,
     graphs: graphs::Group,
     cache: Cache,
 }
 
-type TotalsColumn = (Of, &'static str, fn(&Shown) -> u64);
+type TotalsColumn = (Of, &'static str, fn(&TotalsSource) -> u64);
 
 /// The columns of a tick's totals. Rates are written as counters; readers use their increase.
 const COLUMNS: &[TotalsColumn] = &[
@@ -307,11 +307,11 @@ fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
 fn totals_of(ledger: &Ledger) -> Vec<u64> {
     let cache = cache::of(ledger);
     let idle = ledger.snapshot.contexts.values().filter(|context| context.gone_ns == 0);
-    let shown = Shown {
+    let source = TotalsSource {
         sample: ledger.snapshot.samples.last().copied().unwrap_or_default(),
         idle: idle.fold(0, |sum: u64, context| sum.saturating_add(context.idle_bytes)),
         graphs: graphs::total(ledger, &cache),
         cache,
     };
-    COLUMNS.iter().map(|(.., value)| value(&shown)).collect()
+    COLUMNS.iter().map(|(.., value)| value(&source)).collect()
 }

@@ -8,9 +8,9 @@ use std::ffi::CStr;
 use std::mem::{MaybeUninit, size_of};
 use std::sync::atomic::Ordering;
 
-/// Fills a mapping as [`each`] shows the objects. While the loader's list is locked it calls no function of another library, not
-/// even `memcpy` or `strlen`: a checker may replace these, take a lock of its own in them, and walk the loaded objects
-/// while it holds that lock.
+/// Fills a mapping as [`each`] shows the objects. While the loader's list is locked it calls no function of another
+/// library, not even `memcpy` or `strlen`: a checker may replace these, take a lock of its own in them, and walk the
+/// loaded objects while it holds that lock.
 struct Filler {
     modules: *mut Module,
     capacity: usize,
