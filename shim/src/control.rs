@@ -3,13 +3,13 @@
 //! The thread starts with the first context, ends when no other thread is left, and blocks all signals. It calls the
 //! driver only to free unneeded memory and execs of the pool and the graph cache.
 
-mod freed_graphs;
 mod growth;
 mod parking;
 mod proc_files;
 mod set;
 mod socket;
 
+use crate::freed_graphs::FreedGraphs;
 use crate::gate;
 use crate::graphs;
 use crate::pool;
@@ -22,7 +22,6 @@ use crate::references::{self, Look};
 use crate::share::idle::Idle;
 use crate::shim::Shim;
 use crate::stranded;
-use freed_graphs::FreedGraphs;
 use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, PoolState, Severity, Space, Vendor};

@@ -16,6 +16,7 @@ mod backend;
 mod call;
 mod control;
 mod doors;
+mod freed_graphs;
 mod gate;
 mod graphs;
 mod group;

@@ -17,8 +17,8 @@ pub const HOUSE: House = House {
         &[("start", &["start"])],
         // What is asked from outside.
         &[("control", &["control"])],
-        // What refers to memory.
-        &[("references", &["references"])],
+        // What refers to memory. Launches of graphs whose memory was freed.
+        &[("references", &["references"]), ("freed_graphs", &["freed_graphs"])],
         // The only place where pool and graphs meet.
         &[("request", &["request"])],
         &[("pool", &["pool"])],
@@ -63,6 +63,8 @@ pub const HOUSE: House = House {
                 "process",
             ],
         ),
+        // Of graphs it knows what they refer to.
+        ("freed_graphs", &["memory_use", "records", "ledger", "process"]),
         // No driver is called.
         ("stranded", &["memory_use", "records", "registry", "sites", "ledger", "stacks", "process"]),
     ],

@@ -98,7 +98,7 @@ impl SeenExecs {
 }
 
 /// All execs and their memory.
-pub(super) struct FreedGraphs {
+pub(crate) struct FreedGraphs {
     /// Time of the next look; `None`: never.
     next: Option<Instant>,
     execs: SeenExecs,
@@ -167,7 +167,7 @@ fn tell(shim: &Shim, exec: &ExecSlot, freed: &ReferredBlock, owner: Option<&Allo
 }
 
 impl FreedGraphs {
-    pub(super) fn new(shim: &Shim) -> Self {
+    pub(crate) fn new(shim: &Shim) -> Self {
         // The guard looks before each launch, and keeps freed memory from others.
         let next = (shim.settings.guard == Guard::Off).then(Instant::now);
         let stacks = how_stacks_are_taken(shim);
@@ -175,7 +175,7 @@ impl FreedGraphs {
     }
 
     /// Takes a look if it is due.
-    pub(super) fn look_if_due(&mut self, shim: &Shim) {
+    pub(crate) fn look_if_due(&mut self, shim: &Shim) {
         if self.next.is_none_or(|next| next > Instant::now()) || shim.ledger.execs.handed_out() == 0 {
             return;
         }
