@@ -3,15 +3,18 @@
 
     tests/lines.py [REVISION]         the working tree without a revision
 
-What a `#[cfg(test)]` stands before is a test, as is what stands in a folder or file named `tests`."""
+What a `#[cfg(test)]` stands before is a test, also if it is the `mod` line of another file. So is what stands in a folder
+or file named `tests`, and `shim/models`, whose crate has tests alone."""
 import re
 import subprocess
 import sys
 
 ROOTS = ["shim", "inspector", "kernels", "demo"]
+ONLY_TESTS = "shim/models/"
 # A comment, or a literal in which what looks like one is none.
 TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|r(?P<hash>#*)".*?"(?P=hash)|"(?:\\.|[^"\\])*"|'(?:\\[^\n]{1,8}?|[^\\'\n])'""", re.S)
+TEST_FILE = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*mod (\w+);")
 TEST = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]")
 
 
@@ -48,23 +51,33 @@ def git(*args):
 def files(revision):
     """Path and text of each file of the product."""
     which = ["ls-tree", "-r", "--name-only", revision] if revision else ["ls-files", "-co", "--exclude-standard"]
+    texts = {}
     for path in git(*which, *ROOTS).splitlines():
-        parts = path.removesuffix(".rs").split("/")
-        if not path.endswith(".rs") or "tests" in parts:
+        if not path.endswith(".rs") or path.startswith(ONLY_TESTS) or "tests" in path.removesuffix(".rs").split("/"):
             continue
         if revision:
-            yield path, git("show", f"{revision}:{path}")
+            texts[path] = git("show", f"{revision}:{path}")
         else:
             try:
-                yield path, open(path, encoding="utf-8").read()
+                texts[path] = open(path, encoding="utf-8").read()
             except FileNotFoundError:
                 pass
+    tests = {file for path, text in texts.items() for file in test_files(path, text)}
+    return {path: text for path, text in texts.items() if path not in tests}
+
+
+def test_files(path, text):
+    """Returns the files that a file declares as modules of tests."""
+    folder, name = path.rsplit("/", 1)
+    if name not in ("lib.rs", "main.rs", "mod.rs"):
+        folder += "/" + name.removesuffix(".rs")
+    return [f"{folder}/{module}.rs" for module in TEST_FILE.findall(text)]
 
 
 def main():
     revision = sys.argv[1] if len(sys.argv) > 1 else None
     by = {}
-    for path, text in files(revision):
+    for path, text in files(revision).items():
         parts = path.split("/")
         room = "/".join(part for part in parts[:-1] if part != "src")
         if parts[-2] == "src":
