@@ -12,35 +12,51 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// The range of all watched blocks. An end of 0: no block is watched.
-static FROM: AtomicU64 = AtomicU64::new(0);
-static TO: AtomicU64 = AtomicU64::new(0);
-/// True if the guard needs all uses, whichever blocks are watched here.
-static ALL: AtomicBool = AtomicBool::new(false);
+/// The range of all watched blocks.
+struct Wanted {
+    from: AtomicU64,
+    /// 0: no block is watched.
+    to: AtomicU64,
+    /// True if the guard needs all uses, whichever blocks are watched here.
+    all: AtomicBool,
+}
+
+static WANTED: Wanted = Wanted::new();
+
+impl Wanted {
+    const fn new() -> Self {
+        Self { from: AtomicU64::new(0), to: AtomicU64::new(0), all: AtomicBool::new(false) }
+    }
+
+    #[inline(always)]
+    fn holds(&self, word: u64) -> bool {
+        word >= self.from.load(Relaxed) && word < self.to.load(Relaxed)
+    }
+}
 
 /// Examines all arguments from now on.
 pub(crate) fn watch_all() {
-    ALL.store(true, Relaxed);
+    WANTED.all.store(true, Relaxed);
     // No device memory lies below this address.
-    FROM.store(1 << 32, Relaxed);
-    TO.store(u64::MAX, Relaxed);
+    WANTED.from.store(1 << 32, Relaxed);
+    WANTED.to.store(u64::MAX, Relaxed);
 }
 
 /// True if uses are wanted.
 #[inline(always)]
 pub(crate) fn watching() -> bool {
-    TO.load(Relaxed) != 0
+    WANTED.to.load(Relaxed) != 0
 }
 
 /// True if a word may be a wanted address.
 #[inline]
 pub(crate) fn may_matter(word: u64) -> bool {
-    word >= FROM.load(Relaxed) && word < TO.load(Relaxed)
+    WANTED.holds(word)
 }
 
 /// The watched blocks, by address.
-#[derive(Default)]
 pub(crate) struct Uses {
+    wanted: &'static Wanted,
     blocks: Mutex<Vec<WatchedRange>>,
     /// True if some of them were used since the last [`Uses::take`].
     any: AtomicBool,
@@ -52,7 +68,17 @@ struct WatchedRange {
     used_ns: u64,
 }
 
+impl Default for Uses {
+    fn default() -> Self {
+        Self::of(&WANTED)
+    }
+}
+
 impl Uses {
+    fn of(wanted: &'static Wanted) -> Self {
+        Self { wanted, blocks: Mutex::default(), any: AtomicBool::new(false) }
+    }
+
     /// Watches one block more or less, or exactly these blocks.
     pub(crate) fn watch(&self, changed: Watched) {
         let mut blocks = lock(&self.blocks);
@@ -73,11 +99,11 @@ impl Uses {
                 *blocks = ranges.into_iter().map(|range| WatchedRange { range, used_ns: 0 }).collect();
             }
         }
-        if ALL.load(Relaxed) {
+        if self.wanted.all.load(Relaxed) {
             return;
         }
-        FROM.store(blocks.first().map_or(0, |first| first.range.start), Relaxed);
-        TO.store(blocks.last().map_or(0, |last| last.range.end), Relaxed);
+        self.wanted.from.store(blocks.first().map_or(0, |first| first.range.start), Relaxed);
+        self.wanted.to.store(blocks.last().map_or(0, |last| last.range.end), Relaxed);
     }
 
     /// True if there are uses to take.
@@ -104,7 +130,7 @@ impl Uses {
             return;
         }
         let now_ns = clock::precise_ns();
-        for &word in words.iter().filter(|&&word| may_matter(word)) {
+        for &word in words.iter().filter(|&&word| self.wanted.holds(word)) {
             let behind = blocks.partition_point(|block| block.range.start <= word);
             if let Some(block) = behind.checked_sub(1).and_then(|index| blocks.get_mut(index))
                 && word < block.range.end
@@ -122,10 +148,12 @@ mod tests {
 
     #[test]
     fn words_mark_the_blocks_that_they_lie_in() {
-        let uses = Uses::default();
+        // The range of the process belongs to the other tests of this process as well.
+        static WANTED: Wanted = Wanted::new();
+        let uses = Uses::of(&WANTED);
         assert_eq!(uses.take(), []);
         uses.watch(Watched::All(vec![0x5000..0x6000, 0x1000..0x3000]));
-        assert!(watching() && may_matter(0x1000) && !may_matter(0x6000) && !may_matter(8));
+        assert_eq!([8, 0x1000, 0x6000].map(|word| WANTED.holds(word)), [false, true, false]);
         uses.mark(&[0x0fff, 0x3000, 0x4fff, 0x6000, 7]);
         assert_eq!(uses.take(), []);
         uses.mark(&[0x5fff]);
@@ -138,11 +166,8 @@ mod tests {
         uses.watch(Watched::Went(0x1000));
         uses.mark(&[0x8fff, 0x1000, 0x5000]);
         let used: Vec<_> = uses.take().into_iter().map(|(addr, _)| addr).collect();
-        assert_eq!((used, may_matter(0x1000)), (vec![0x5000, 0x8000], false));
+        assert_eq!((used, WANTED.holds(0x1000)), (vec![0x5000, 0x8000], false));
         uses.watch(Watched::All(Vec::new()));
-        assert!(!watching());
+        assert_eq!(WANTED.to.load(Relaxed), 0);
     }
-
-    #[test]
-    fn an_argument_of_eight_bytes_may_be_an_address() {}
 }
