@@ -35,9 +35,9 @@ all: build ## release builds of libgpumem.so and gpumem, in target/release
 build:
 	$(CARGO) build --release -p gpumem-shim -p gpumem-inspector
 	@echo "built $(release)/libgpumem.so and $(release)/gpumem"
-# What `gpumem selftest` runs on the CUDA driver; all else does without.
+# What `gpumem selftest` runs, on HIP the first alone; all else does without.
 selftest_programs := conformance differ
-build-selftest: build ## the same, and what gpumem selftest runs on the CUDA driver: make build-selftest install
+build-selftest: build ## the same, and what gpumem selftest runs: make build-selftest install
 	$(CARGO) build --release -p gpumem-tests $(addprefix --bin ,$(selftest_programs))
 
 # Also what looks for a GPU and runs programs, and the simulator for where there is none.

@@ -382,6 +382,29 @@ fn what_an_earlier_process_kept_is_in_the_way_of_nobody() {
     assert_eq!((ended.code, names().len()), (2, 3), "{}", ended.err);
 }
 
+/// HIP is tried without the differential tester, and not without the conformance suite.
+#[test]
+fn of_the_programs_hip_needs_the_conformance_suite_alone() {
+    let dir = tempfile::tempdir_in(&stage().profile).unwrap();
+    let gpumem = dir.path().join("gpumem");
+    fs::hard_link(env!("CARGO_BIN_EXE_gpumem"), &gpumem).unwrap();
+    let lib = pretend(dir.path(), "exit 2", "true", "");
+    for (gone, cuda, hip) in
+        [("differ", "program differ", "libamdhip64.so"), ("conformance", "program conformance", "program conformance")]
+    {
+        fs::remove_file(dir.path().join(gone)).unwrap();
+        let mut command = Command::new(&gpumem);
+        command.env("LD_LIBRARY_PATH", dir.path()).args(["selftest", "--json", "--lib"]).arg(&lib);
+        let answer = answer(command);
+        assert_eq!(answer.code, 2, "{}", answer.err);
+        let report: Value = serde_json::from_str(&answer.out).unwrap();
+        let why = [0, 1].map(|at| report["not_run"][at].as_str().unwrap().to_owned());
+        assert!(why[0].starts_with(&format!("the CUDA driver: the {cuda} is not installed")), "{why:?}");
+        assert!(why[1].starts_with("HIP: ") && why[1].contains(&format!("{hip} is not installed")), "{why:?}");
+        assert_eq!(why[1].contains("`make build-selftest install` builds it"), gone == "conformance", "{why:?}");
+    }
+}
+
 #[test]
 fn where_nothing_can_run_it_says_why() {
     let dir = dir();

@@ -27,7 +27,7 @@ from pathlib import Path
 OUT = Path(__file__).parent / "src" / "known_hip.txt"
 INCLUDES = "#define __HIP_PLATFORM_AMD__ 1\n#define __HIP_PLATFORM_HCC__ 1\n#include <stdbool.h>\n#include <hip/hip_runtime_api.h>\n"
 
-# What the shim, the simulator or the selftest declare themselves.
+# What the shim, the simulator or the conformance suite declare themselves.
 STRUCTS = """hipExtent hipPitchedPtr hipChannelFormatDesc hipIpcMemHandle_t HIP_ARRAY_DESCRIPTOR HIP_ARRAY3D_DESCRIPTOR
     HIP_MEMCPY3D hipMemcpy3DParms hipMemsetParams hipKernelNodeParams hipHostNodeParams hipGraphInstantiateParams
     hipMemAllocNodeParams hipMemcpyNodeParams hipGraphNodeParams hipBatchMemOpNodeParams hipStreamBatchMemOpParams

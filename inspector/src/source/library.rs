@@ -1,6 +1,7 @@
 //! Functions of the vendors' libraries, which are loaded while this program runs.
 
 /// Declares a library: its functions with the types of the vendor's header, under their own names. Each returns a status.
+#[macro_export]
 macro_rules! functions {
     ($(#[$doc:meta])* struct $of:ident { $($name:ident($($arg:ty),* $(,)?);)* }) => {
         $(#[$doc])*

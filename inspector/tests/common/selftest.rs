@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// `libgpumem.so` that preloads nothing, a conformance suite of these commands of a shell for each run
-/// behind nothing and behind `b`, and a differential tester that answers this. The path of the library.
+/// behind nothing and behind `b`, no HIP, and a differential tester that answers this. The path of the library.
 pub fn pretend(dir: &Path, first: &str, behind_b: &str, differ: &str) -> PathBuf {
     let script = |name: &str, text: String| {
         let path = dir.join(name);
@@ -15,7 +15,8 @@ pub fn pretend(dir: &Path, first: &str, behind_b: &str, differ: &str) -> PathBuf
     script(
         "conformance",
         format!(
-            "#!/bin/sh\ncase \"$*\" in\n*--list*) echo 'a (measured)'; echo 'b (measured)'; echo 'c (measured)' ;;\n\
+            "#!/bin/sh\ncase \"$*\" in\n*--hip*) echo 'conformance: libamdhip64.so is not installed' >&2; exit 2 ;;\n\
+             *--list*) echo 'a (measured)'; echo 'b (measured)'; echo 'c (measured)' ;;\n\
              *'--after b'*) {behind_b} ;;\n*) echo 'conformance: Pretended GPU, driver API 13000' >&2; {first} ;;\nesac\n"
         ),
     );

@@ -1,15 +1,16 @@
 //! Runs the conformance suite against the `libcuda.so.1` that the dynamic loader
-//! finds, and prints one line per check. Exit status: 0 when none failed, 1 when
-//! one did, 2 for wrong arguments or when there is no driver to ask.
+//! finds, or HIP's against its runtime, and prints one line per check. Exit status: 0
+//! when none failed, 1 when one did, 2 for wrong arguments or when there is no driver to ask.
 
 #![deny(clippy::print_stdout)]
 
-use gpumem_tests::conformance::{self, Check, Outcome, Source, checkpoint};
+use gpumem_tests::conformance::{self, Check, Outcome, Source, checkpoint, hip};
 use gpumem_tests::{say, say_line};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-usage: conformance [--filter TEXT]... [--except TEXT]... [--after NAME] [--json] [--list] [--help]
+usage: conformance [--hip] [--filter TEXT]... [--except TEXT]... [--after NAME] [--json] [--list] [--help]
+  --hip          the checks of the HIP runtime, not those of the CUDA driver
   --filter TEXT  only checks whose name contains TEXT; any of several
   --except TEXT  not those whose name contains TEXT; any of several
   --after NAME   only those behind the check of this name: goes on where one ended the process
@@ -17,7 +18,9 @@ usage: conformance [--filter TEXT]... [--except TEXT]... [--after NAME] [--json]
   --list         print the names and where each rule comes from, run nothing
 ";
 
+#[derive(Default)]
 struct Options {
+    hip: bool,
     filters: Vec<String>,
     exceptions: Vec<String>,
     after: Option<String>,
@@ -28,10 +31,10 @@ struct Options {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options =
-        Options { filters: Vec::new(), exceptions: Vec::new(), after: None, json: false, list: false, one: None };
+    let mut options = Options::default();
     while let Some(arg) = args.next() {
         match arg.as_str() {
+            "--hip" => options.hip = true,
             "--json" => options.json = true,
             "--list" => options.list = true,
             "--filter" => options.filters.push(args.next().ok_or("--filter needs a text")?),
@@ -51,6 +54,7 @@ fn source(check: &Check) -> &'static str {
     match check.source {
         Source::Measured => "measured",
         Source::Documented => "documented",
+        Source::Expected => "expected",
     }
 }
 
@@ -124,7 +128,7 @@ fn main() -> ExitCode {
     let named = |texts: &[String], c: &Check| texts.iter().any(|t| c.name.contains(t.as_str()));
     let wanted =
         |c: &Check| (options.filters.is_empty() || named(&options.filters, c)) && !named(&options.exceptions, c);
-    let mut checks = conformance::all();
+    let mut checks = if options.hip { hip::CHECKS.to_vec() } else { conformance::all() };
     if let Some(name) = &options.after {
         let Some(at) = checks.iter().position(|c| c.name == name) else {
             eprintln!("conformance: no check is named {name}; --list prints them");
@@ -149,12 +153,13 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    if let Err(why) = conformance::available() {
-        eprintln!("conformance: no driver to ask: {why}");
-        return ExitCode::from(2);
-    }
-    if options.one.is_none() {
-        eprintln!("conformance: {}", conformance::device_line());
+    match if options.hip { hip::device_line() } else { conformance::device_line() } {
+        Ok(_) if options.one.is_some() => {}
+        Ok(device) => eprintln!("conformance: {device}"),
+        Err(why) => {
+            eprintln!("conformance: {why}");
+            return ExitCode::from(2);
+        }
     }
     let (mut ok, mut failed, mut skipped) = (0, 0, 0);
     for check in &checks {

@@ -11,6 +11,8 @@
 //! to spin. A machine that others load changes no answer: what it can delay is
 //! tried again with longer work ([`fixtures::outlasted`]), and what another
 //! process allocates meanwhile is told by one clean reading of several.
+//!
+//! [`hip`] is another suite: what gpumem expects of the HIP runtime.
 
 mod attributes;
 mod barrier;
@@ -25,6 +27,7 @@ mod give_back;
 mod graph;
 mod graph_holds;
 mod handles;
+pub mod hip;
 mod memory;
 mod nodes;
 mod pairing;
@@ -61,6 +64,8 @@ pub enum Source {
     Measured,
     /// Stated by the driver API's reference.
     Documented,
+    /// Expected of HIP, and measured on no card yet.
+    Expected,
 }
 
 /// One rule.
@@ -73,16 +78,26 @@ pub struct Check {
     /// Whether it needs a process of its own: it ruins the context, or needs one
     /// in which nothing was initialised.
     pub alone: bool,
-    run: fn(&mut Checker) -> Done,
+    run: Run,
+}
+
+#[derive(Clone, Copy)]
+enum Run {
+    Cuda(fn(&mut Checker) -> Done),
+    Hip(fn(&hip::Probe) -> Done),
 }
 
 impl Check {
     const fn measured(name: &'static str, run: fn(&mut Checker) -> Done) -> Check {
-        Check { name, source: Source::Measured, alone: false, run }
+        Check { name, source: Source::Measured, alone: false, run: Run::Cuda(run) }
     }
 
     const fn documented(name: &'static str, run: fn(&mut Checker) -> Done) -> Check {
-        Check { name, source: Source::Documented, alone: false, run }
+        Check { name, source: Source::Documented, alone: false, run: Run::Cuda(run) }
+    }
+
+    const fn hip(name: &'static str, run: fn(&hip::Probe) -> Done) -> Check {
+        Check { name, source: Source::Expected, alone: false, run: Run::Hip(run) }
     }
 
     const fn alone(self) -> Check {
@@ -90,7 +105,7 @@ impl Check {
     }
 }
 
-/// Every check, in the order in which they run.
+/// Every check of the CUDA driver, in the order in which they run.
 pub fn all() -> Vec<Check> {
     [
         memory::CHECKS,
@@ -209,31 +224,40 @@ pub fn available() -> Result<(), String> {
 }
 
 /// The first device's name and the driver's version, for the head of a report.
-pub fn device_line() -> String {
+///
+/// # Errors
+/// Says why there is no driver to ask.
+pub fn device_line() -> Result<String, String> {
+    available().map_err(|why| format!("no driver to ask: {why}"))?;
     let (mut name, mut version) = ([0 as std::ffi::c_char; 128], 0);
     cu!(cuDeviceGetName(name.as_mut_ptr(), 127, 0));
     cu!(cuDriverGetVersion(&mut version));
     // SAFETY: the buffer was all zeroes and the driver wrote at most 127 of its 128 bytes, so a NUL
     // remains.
     let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) };
-    format!("{}, driver API {version}", name.to_string_lossy())
+    Ok(format!("{}, driver API {version}", name.to_string_lossy()))
 }
 
-/// Runs one check in this process, on the primary context of the first device.
+/// Runs one check in this process, on the first device: on CUDA in its primary context.
 pub fn run(check: &Check) -> Outcome {
     let result = std::panic::catch_unwind(|| {
-        let gpu = match Gpu::open() {
-            Ok(gpu) => gpu,
-            Err(why) => return Outcome::Fail(vec![format!("opening the device: {why}")]),
+        let (done, mut wrong) = match check.run {
+            Run::Cuda(run) => {
+                let gpu = match Gpu::open() {
+                    Ok(gpu) => gpu,
+                    Err(why) => return Outcome::Fail(vec![format!("opening the device: {why}")]),
+                };
+                let mut checker = Checker { gpu, wrong: Vec::new() };
+                (run(&mut checker), checker.wrong)
+            }
+            Run::Hip(run) => (hip::run(run), Vec::new()),
         };
-        let mut checker = Checker { gpu, wrong: Vec::new() };
-        let done = (check.run)(&mut checker);
         match done {
-            Err(Stop::Skip(why)) if checker.wrong.is_empty() => return Outcome::Skip(why),
+            Err(Stop::Skip(why)) if wrong.is_empty() => return Outcome::Skip(why),
             Err(Stop::Skip(_)) | Ok(()) => {}
-            Err(Stop::Fail(why)) => checker.wrong.push(why),
+            Err(Stop::Fail(why)) => wrong.push(why),
         }
-        if checker.wrong.is_empty() { Outcome::Ok } else { Outcome::Fail(checker.wrong) }
+        if wrong.is_empty() { Outcome::Ok } else { Outcome::Fail(wrong) }
     });
     result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -246,11 +270,13 @@ pub fn run(check: &Check) -> Outcome {
 mod tests {
     #[test]
     fn names_are_unique_and_have_an_area() {
-        let mut names: Vec<_> = super::all().iter().map(|c| c.name).collect();
-        names.sort_unstable();
-        let count = names.len();
-        names.dedup();
-        assert_eq!(names.len(), count);
-        assert!(names.iter().all(|n| n.split('.').count() == 2), "{names:?}");
+        for checks in [super::all(), super::hip::CHECKS.to_vec()] {
+            let mut names: Vec<_> = checks.iter().map(|c| c.name).collect();
+            names.sort_unstable();
+            let count = names.len();
+            names.dedup();
+            assert_eq!(names.len(), count);
+            assert!(names.iter().all(|n| n.split('.').count() == 2), "{names:?}");
+        }
     }
 }

@@ -35,7 +35,7 @@ struct Differs {
 
 /// Returns a program of the selftest: in `libexec/gpumem` if libgpumem.so or gpumem is installed, under its short name
 /// beside them in a build directory.
-fn helper(name: &str, lib: &Path) -> Result<PathBuf, String> {
+pub(super) fn helper(name: &str, lib: &Path) -> Result<PathBuf, String> {
     let exe = std::env::current_exe().ok();
     let mut places = Vec::new();
     for dir in [Some(lib), exe.as_deref()].into_iter().flatten().filter_map(Path::parent) {
@@ -51,14 +51,14 @@ fn helper(name: &str, lib: &Path) -> Result<PathBuf, String> {
     places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
         let searched: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
         format!(
-            "the CUDA driver: the program {name} is not installed ({}); packages have it, and `make build-selftest install` \
+            "the program {name} is not installed ({}); packages have it, and `make build-selftest install` \
              builds it from the source",
             searched.join(", ")
         )
     })
 }
 
-/// The programs of the selftest.
+/// The programs that try the CUDA driver.
 pub(super) struct Programs {
     pub conformance: PathBuf,
     pub differ: PathBuf,
@@ -66,12 +66,13 @@ pub(super) struct Programs {
 
 /// Finds both programs.
 pub(super) fn programs(lib: &Path) -> Result<Programs, String> {
-    Ok(Programs { conformance: helper("conformance", lib)?, differ: helper("differ", lib)? })
+    let find = |name| helper(name, lib).map_err(|why| format!("the CUDA driver: {why}"));
+    Ok(Programs { conformance: find("conformance")?, differ: find("differ")? })
 }
 
 /// Returns the conformance suite.
 pub(super) fn suite(program: &Path) -> Suite<'_> {
-    Suite { name: "conformance", program, args: &[], says: "conformance:" }
+    Suite { name: "conformance", program, args: &[] }
 }
 
 /// Its report without the preload.

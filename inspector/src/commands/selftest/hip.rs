@@ -1,12 +1,11 @@
-//! Tests on the HIP runtime: the probe natively, under the graph cache, and with retargeting by whole updates.
+//! Tests on the HIP runtime: its suite natively, under the graph cache, and with retargeting by whole updates.
 
-use super::cuda::{ACTIVE, CACHE_OFF};
+use super::cuda::{ACTIVE, CACHE_OFF, helper};
 use super::suite::{Outcome, Suite};
 use super::{Advice, Section, Setup, SuitePart};
-use crate::failure::plain;
 use gpumem_wire::counters;
 
-/// Fewer than the probe's handles, so that most launches need an exec brought back.
+/// Fewer than the suite's handles, so that most launches need an exec brought back.
 const BOUND: (&str, &str) = ("GPUMEM_GRAPH_CACHE", "4");
 const RETARGET: (&str, &str) = ("GPUMEM_HIP_RETARGET", "1");
 
@@ -15,10 +14,11 @@ const RETARGET: (&str, &str) = ("GPUMEM_HIP_RETARGET", "1");
 /// # Errors
 /// Says why it cannot run here.
 pub(super) fn section(setup: &Setup) -> Result<Section, String> {
-    let exe = std::env::current_exe().map_err(|error| format!("cannot find gpumem itself: {}", plain(&error)))?;
-    let suite = Suite { name: "hip", program: &exe, args: &["selftest", "--hip-probe"], says: "selftest:" };
+    let cannot = |why: String| format!("HIP: {why}");
+    let program = helper("conformance", &setup.lib).map_err(cannot)?;
+    let suite = Suite { name: "hip", program: &program, args: &["--hip"] };
     eprintln!("selftest: graphs through the HIP runtime, natively and preloaded");
-    let native = suite.natively(setup).map_err(|why| format!("HIP: {}", why.trim_start_matches("gpumem: ")))?;
+    let native = suite.natively(setup).map_err(cannot)?;
     let part = |run, variables: &[_], counter| suite.preloaded(setup, &native.checks, run, variables, counter);
     let cached = part("preloaded", &[ACTIVE, BOUND], Some((counters::EVICTIONS, "evicted")))?;
     let retargeting = part("retargeting", &[ACTIVE, BOUND, RETARGET], Some((counters::RETARGETS, "retargeted")))?;

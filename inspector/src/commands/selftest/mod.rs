@@ -2,18 +2,12 @@
 //! as it does natively. For devices and drivers that gpumem was never run on.
 //!
 //! * [`cuda`]: the rules of the CUDA driver and random graph programs, by two programs of gpumem.
-//! * [`hip`]: graphs through the HIP runtime, by this program in processes of its own.
-//! * [`checks`]: the HIP checks; [`memory`]: the checks of memory; [`probe`]: their graphs and common tools; [`hip_api`]:
-//!   the HIP runtime that they call.
+//! * [`hip`]: graphs and memory through the HIP runtime, by one of these programs.
 //! * [`rules`]: `--rules`, the verdict that later processes follow.
 //! * [`suite`]: runs a suite of checks, even if its process dies.
 
-mod checks;
 mod cuda;
 mod hip;
-mod hip_api;
-mod memory;
-mod probe;
 mod rules;
 mod suite;
 
@@ -71,15 +65,6 @@ pub(crate) struct Args {
     /// What the CUDA driver tells of itself: one JSON line
     #[arg(long, hide = true)]
     ask_driver: bool,
-    /// The checks of HIP, in this process: one JSON line each
-    #[arg(long, hide = true)]
-    hip_probe: bool,
-    /// Of those the ones behind this one
-    #[arg(long, hide = true, requires = "hip_probe")]
-    after: Option<String>,
-    /// Of those the names
-    #[arg(long, hide = true, requires = "hip_probe")]
-    list: bool,
 }
 
 /// Data that every part needs.
@@ -259,9 +244,6 @@ impl Args {
         if cfg!(target_feature = "crt-static") {
             let why = "this gpumem is linked statically, and cannot load the driver's libraries";
             return Err(Failure::usage(why).fix("use the one that lies beside libgpumem.so"));
-        }
-        if self.hip_probe {
-            return checks::main(self.list, self.after.as_deref());
         }
         if self.ask_driver {
             return cuda::tell();

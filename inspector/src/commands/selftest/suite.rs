@@ -150,15 +150,16 @@ pub(super) struct SuiteReport {
     pub pid: u32,
 }
 
-/// A program with checks, and its arguments.
+/// Beginning of the line in which the program names the device, or says why there is none.
+const SAYS: &str = "conformance:";
+
+/// A suite of the program `conformance`.
 pub(super) struct Suite<'a> {
     /// Its part of the selftest.
     pub name: &'static str,
     pub program: &'a Path,
     /// Arguments before `--list`, `--json` and `--after`.
     pub args: &'a [&'a str],
-    /// Beginning of the line that names the device.
-    pub says: &'a str,
 }
 
 impl Suite<'_> {
@@ -191,13 +192,13 @@ impl Suite<'_> {
             })?;
             told.pid = ended.pid;
             if told.device.is_empty() {
-                let named = ended.stderr.lines().find_map(|line| line.strip_prefix(self.says));
+                let named = ended.stderr.lines().find_map(|line| line.strip_prefix(SAYS));
                 told.device = named.unwrap_or_default().trim().to_owned();
             }
             match ended.status.and_then(|status| status.code()) {
                 Some(0 | 1) => return Ok(told),
                 Some(2) if told.checks.is_empty() => {
-                    return Err(ended.last_words().trim_start_matches(self.says).trim().to_owned());
+                    return Err(ended.last_words().trim_start_matches(SAYS).trim().to_owned());
                 }
                 _ => {}
             }

@@ -1,7 +1,8 @@
 //! The checks of HIP's memory: the properties that the pool relies on, and the contents of blocks.
 
-use super::hip_api::*;
-use super::probe::{CheckOutcome, Probe, Stop, hip};
+use super::super::{Done, Stop};
+use super::api::*;
+use super::probe::{Probe, hip};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
@@ -15,7 +16,7 @@ fn other_than(p: &Probe, block: *mut c_void, bytes: usize, byte: u8) -> Result<O
 }
 
 /// Memory is freed while work on it is running: that work does not touch the next allocation.
-pub(super) fn freed_beside_work(p: &Probe) -> CheckOutcome {
+pub(super) fn freed_beside_work(p: &Probe) -> Done {
     for round in 0..40_u8 {
         let first = p.block(4 * MIB)?;
         for fill in 0..8 {
@@ -34,7 +35,7 @@ pub(super) fn freed_beside_work(p: &Probe) -> CheckOutcome {
 }
 
 /// Blocks of many sizes come and go. The remaining ones keep their contents, and none overlaps another.
-pub(super) fn contents(p: &Probe) -> CheckOutcome {
+pub(super) fn contents(p: &Probe) -> Done {
     let bytes = |i: usize| 256 + (i * 7919) % (3 * MIB);
     let mut kept = Vec::new();
     for i in 0..96 {
@@ -60,7 +61,7 @@ pub(super) fn contents(p: &Probe) -> CheckOutcome {
 }
 
 /// A pointer that cannot be freed is refused, and the error becomes the thread's last error.
-pub(super) fn refused(p: &Probe) -> CheckOutcome {
+pub(super) fn refused(p: &Probe) -> Done {
     let one = p.block(MIB)?;
     hip!(p, hipFree(null_mut()));
     hip!(p, hipFree(one));
@@ -73,7 +74,7 @@ pub(super) fn refused(p: &Probe) -> CheckOutcome {
 }
 
 /// Memory comes and goes during a capture in relaxed mode, and the capture ends well.
-pub(super) fn beside_capture(p: &Probe) -> CheckOutcome {
+pub(super) fn beside_capture(p: &Probe) -> Done {
     let (mut graph, held) = (null_mut(), p.block(MIB)?);
     hip!(p, hipStreamBeginCapture(p.streams[0], RELAXED));
     hip!(p, hipMemsetAsync(held, 7, MIB, p.streams[0]));

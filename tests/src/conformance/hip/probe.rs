@@ -1,7 +1,8 @@
 //! Tools of the HIP checks: the runtime, streams, a kernel, and execs whose blocks show which graph ran. Also the kinds of
 //! graphs: each sets the first half of a block to a number and copies it to the second half.
 
-use super::hip_api::*;
+use super::super::{Done, Stop};
+use super::api::*;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
@@ -9,14 +10,6 @@ use std::ptr::null_mut;
 pub(super) const WORDS: usize = 64;
 pub(super) const BYTES: usize = WORDS * 4;
 pub(super) const BLOCK: usize = 2 * BYTES;
-
-pub(super) type CheckOutcome = Result<(), Stop>;
-
-/// The reason why a check stopped.
-pub(super) enum Stop {
-    Fail(String),
-    Skip(String),
-}
 
 /// Calls a HIP function; any status but success ends the check.
 macro_rules! hip {
@@ -29,7 +22,7 @@ macro_rules! hip {
 pub(super) use hip;
 
 /// The runtime, two streams, and a kernel or the reason why there is none.
-pub(super) struct Probe {
+pub struct Probe {
     pub(super) hip: Hip,
     pub streams: [Handle; 2],
     pub kernel: Result<Handle, String>,
@@ -93,14 +86,14 @@ impl Probe {
         Ok(exec)
     }
 
-    pub(super) fn graph_gone(&self, one: &mut One) -> CheckOutcome {
+    pub(super) fn graph_gone(&self, one: &mut One) -> Done {
         if let Some(made) = one.made.take() {
             hip!(self, hipGraphDestroy(made.graph));
         }
         Ok(())
     }
 
-    pub(super) fn launch(&self, one: &One, stream: Handle) -> CheckOutcome {
+    pub(super) fn launch(&self, one: &One, stream: Handle) -> Done {
         hip!(self, hipGraphLaunch(one.exec, stream));
         // SAFETY: hipGetLastError takes no arguments and looks at this thread's last error only.
         match unsafe { (self.hip.hipGetLastError)() } {
@@ -110,7 +103,7 @@ impl Probe {
     }
 
     /// Overwrites the block, launches, and checks the block.
-    pub(super) fn launch_and_look(&self, one: &One, stream: Handle) -> CheckOutcome {
+    pub(super) fn launch_and_look(&self, one: &One, stream: Handle) -> Done {
         hip!(self, hipMemset(one.block.cast(), 0xee, BLOCK));
         hip!(self, hipDeviceSynchronize());
         self.launch(one, stream)?;
@@ -124,7 +117,7 @@ impl Probe {
         Ok(words)
     }
 
-    pub(super) fn holds(&self, one: &One, number: u32) -> CheckOutcome {
+    pub(super) fn holds(&self, one: &One, number: u32) -> Done {
         let words = self.words(one.block)?;
         match words.iter().position(|&word| word != number) {
             None => Ok(()),
@@ -132,7 +125,7 @@ impl Probe {
         }
     }
 
-    pub(super) fn end(&self, mut one: One) -> CheckOutcome {
+    pub(super) fn end(&self, mut one: One) -> Done {
         hip!(self, hipGraphExecDestroy(one.exec));
         self.graph_gone(&mut one)?;
         hip!(self, hipFree(one.block.cast()));

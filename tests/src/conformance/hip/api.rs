@@ -1,7 +1,7 @@
-//! The few HIP runtime functions that the probe calls, with ROCm's own declarations (5 to 7), and ROCm's compiler for
+//! The few HIP runtime functions that the checks call, with ROCm's own declarations (5 to 7), and ROCm's compiler for
 //! device code, if that is installed.
 
-use crate::source::library::functions;
+use gpumem_inspector::functions;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 

@@ -1,68 +1,69 @@
-//! The checks of HIP: graphs through its runtime, and memory, verified by the contents of memory. They run in a process
-//! of their own, natively or preloaded. There are more execs than the caps of the preloaded runs.
+//! The checks of HIP: graphs through its runtime, and memory, verified by the contents of memory. There are more execs
+//! than the caps under which `gpumem selftest` runs them. No AMD card was at hand to measure anything on.
+//!
+//! [`memory`]: the checks of memory; [`probe`]: graphs and common tools; [`api`]: the HIP runtime.
 
-use super::hip_api::*;
-use super::memory;
-use super::probe::*;
-use crate::failure::{Failure, Result as Done};
+mod api;
+mod memory;
+mod probe;
+
+use super::{Check, Done, Stop};
+use api::*;
+pub(super) use probe::Probe;
+use probe::*;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
 /// Handles that live at once.
 const HANDLES: usize = 16;
 
-type Run = fn(&Probe) -> CheckOutcome;
-
-const CHECKS: &[(&str, Run)] = &[
-    ("memset.in_turn", |p| in_turn(p, sets_and_copies, false)),
-    ("memset.updated", |p| in_turn(p, sets_and_copies, true)),
-    ("memset.element_sizes", |p| in_turn(p, element_sizes, false)),
-    ("fills.in_turn", |p| in_turn(p, fills, false)),
-    ("fills.updated", |p| in_turn(p, fills, true)),
-    ("forks.in_turn", |p| in_turn(p, forks, false)),
-    ("forks.updated", |p| in_turn(p, forks, true)),
-    ("shapes.in_turn", |p| in_turn(p, shapes, false)),
-    ("children.in_turn", |p| in_turn(p, child, false)),
-    ("captured.in_turn", |p| in_turn(p, captured, false)),
-    ("captured.updated", |p| in_turn(p, captured, true)),
-    ("kernels.in_turn", |p| in_turn(p, kernels, false)),
-    ("kernels.updated", |p| in_turn(p, kernels, true)),
-    ("launches.at_once", at_once),
-    ("update.other_shape_is_refused", refused),
-    ("set.stays_with_its_handle", set_node),
-    ("graph.changed_later", changed_later),
-    ("execs.come_and_go", come_and_go),
-    ("copies.host", host_copies),
-    ("memory.freed_beside_work", memory::freed_beside_work),
-    ("memory.contents", memory::contents),
-    ("memory.refused", memory::refused),
-    ("memory.beside_capture", memory::beside_capture),
+/// Every check, in the order in which they run.
+pub const CHECKS: &[Check] = &[
+    Check::hip("memset.in_turn", |p| in_turn(p, sets_and_copies, false)),
+    Check::hip("memset.updated", |p| in_turn(p, sets_and_copies, true)),
+    Check::hip("memset.element_sizes", |p| in_turn(p, element_sizes, false)),
+    Check::hip("fills.in_turn", |p| in_turn(p, fills, false)),
+    Check::hip("fills.updated", |p| in_turn(p, fills, true)),
+    Check::hip("forks.in_turn", |p| in_turn(p, forks, false)),
+    Check::hip("forks.updated", |p| in_turn(p, forks, true)),
+    Check::hip("shapes.in_turn", |p| in_turn(p, shapes, false)),
+    Check::hip("children.in_turn", |p| in_turn(p, child, false)),
+    Check::hip("captured.in_turn", |p| in_turn(p, captured, false)),
+    Check::hip("captured.updated", |p| in_turn(p, captured, true)),
+    Check::hip("kernels.in_turn", |p| in_turn(p, kernels, false)),
+    Check::hip("kernels.updated", |p| in_turn(p, kernels, true)),
+    Check::hip("launches.at_once", at_once),
+    Check::hip("update.other_shape_is_refused", refused),
+    Check::hip("set.stays_with_its_handle", set_node),
+    Check::hip("graph.changed_later", changed_later),
+    Check::hip("execs.come_and_go", come_and_go),
+    Check::hip("copies.host", host_copies),
+    Check::hip("memory.freed_beside_work", memory::freed_beside_work),
+    Check::hip("memory.contents", memory::contents),
+    Check::hip("memory.refused", memory::refused),
+    Check::hip("memory.beside_capture", memory::beside_capture),
 ];
 
-/// Runs the hidden form of the command: `--list`, or one JSON line per check.
+thread_local! {
+    // Never dropped: the runtime stays open to the end of the process.
+    static PROBE: Result<&'static Probe, String> = Probe::open().map(|probe| &*Box::leak(Box::new(probe)));
+}
+
+fn probe() -> Result<&'static Probe, String> {
+    PROBE.with(Clone::clone)
+}
+
+/// The first device's name, and the runtime's version and file.
 ///
 /// # Errors
-/// As the conformance suite: code 1 if a check failed, 2 if there is no device.
-pub(super) fn main(list: bool, after: Option<&str>) -> Done<()> {
-    if list {
-        CHECKS.iter().for_each(|(name, _)| println!("{name}"));
-        return Ok(());
-    }
-    let cannot = |why: String| Failure::usage(why);
-    let probe = Probe::open().map_err(cannot)?;
-    eprintln!("selftest: {}", probe.hip.device_line());
-    let from = after.map_or(Some(0), |after| CHECKS.iter().position(|(name, _)| *name == after).map(|at| at + 1));
-    let mut failed = false;
-    for (name, check) in &CHECKS[from.ok_or_else(|| cannot("no check has this name".into()))?..] {
-        let (result, detail) = match check(&probe) {
-            Ok(()) => ("ok", Vec::new()),
-            Err(Stop::Skip(why)) => ("skip", vec![why]),
-            Err(Stop::Fail(why)) => ("fail", vec![why]),
-        };
-        failed |= result == "fail";
-        println!("{}", serde_json::json!({ "check": name, "result": result, "detail": detail }));
-    }
-    if failed { Err(Failure::error("a check failed")) } else { Ok(()) }
+/// Says why there is no runtime, or no device.
+pub fn device_line() -> Result<String, String> {
+    Ok(probe()?.hip.device_line())
+}
+
+/// Runs one check.
+pub(super) fn run(check: fn(&Probe) -> Done) -> Done {
+    check(probe().map_err(Stop::Fail)?)
 }
 
 /// Numbers of four equal bytes, so that every kind of graph can write them.
@@ -76,7 +77,7 @@ fn handles(p: &Probe, count: usize) -> Result<Vec<One>, Stop> {
 }
 
 /// Launches each handle and checks its block, on two streams in turn.
-fn look_at_all(p: &Probe, all: &[One], round: usize) -> CheckOutcome {
+fn look_at_all(p: &Probe, all: &[One], round: usize) -> Done {
     all.iter().enumerate().try_for_each(|(i, one)| p.launch_and_look(one, p.streams[(i + round) % 2]))
 }
 
@@ -97,7 +98,7 @@ fn update(p: &Probe, one: &One, make: Make, number: u32) -> Result<(HipStatus, c
 
 /// Launches handles in turn on two streams; every other one's graph is destroyed at once. With `is_updated`,
 /// hipGraphExecUpdate gives each another graph between the rounds.
-fn in_turn(p: &Probe, make: Make, is_updated: bool) -> CheckOutcome {
+fn in_turn(p: &Probe, make: Make, is_updated: bool) -> Done {
     let mut all = Vec::new();
     for i in 0..HANDLES {
         let mut one = p.one(make, number(i))?;
@@ -122,7 +123,7 @@ fn in_turn(p: &Probe, make: Make, is_updated: bool) -> CheckOutcome {
 }
 
 /// Launches all at once, on two streams, several times each, without a wait.
-fn at_once(p: &Probe) -> CheckOutcome {
+fn at_once(p: &Probe) -> Done {
     let all = handles(p, HANDLES)?;
     for round in 0..3 {
         for (i, one) in all.iter().enumerate() {
@@ -138,7 +139,7 @@ fn at_once(p: &Probe) -> CheckOutcome {
 }
 
 /// A graph of another shape is refused, and the exec is unchanged.
-fn refused(p: &Probe) -> CheckOutcome {
+fn refused(p: &Probe) -> Done {
     let all = handles(p, HANDLES)?;
     for one in &all {
         if update(p, one, forks, number(200))?.0 == 0 {
@@ -150,7 +151,7 @@ fn refused(p: &Probe) -> CheckOutcome {
 }
 
 /// A node that was set through one handle is set in no other.
-fn set_node(p: &Probe) -> CheckOutcome {
+fn set_node(p: &Probe) -> Done {
     let mut all = handles(p, HANDLES)?;
     for (i, one) in all.iter_mut().enumerate().filter(|(i, _)| i % 4 == 0) {
         let params = fill(one.block, number(150 + i), WORDS);
@@ -163,7 +164,7 @@ fn set_node(p: &Probe) -> CheckOutcome {
 }
 
 /// Changes to a graph after its instantiate take effect at the next instantiate.
-fn changed_later(p: &Probe) -> CheckOutcome {
+fn changed_later(p: &Probe) -> Done {
     let all = handles(p, HANDLES)?;
     for (i, one) in all.iter().enumerate() {
         let made = one.made.as_ref().expect("kept");
@@ -181,7 +182,7 @@ fn changed_later(p: &Probe) -> CheckOutcome {
 }
 
 /// Many short lives beside a few long ones.
-fn come_and_go(p: &Probe) -> CheckOutcome {
+fn come_and_go(p: &Probe) -> Done {
     let kept = handles(p, 4)?;
     for i in 0..100 {
         let one = p.one(if i % 3 == 0 { forks } else { sets_and_copies }, number(10 + i))?;
@@ -193,7 +194,7 @@ fn come_and_go(p: &Probe) -> CheckOutcome {
 }
 
 /// Copies from the host and back: host memory is read when the graph runs.
-fn host_copies(p: &Probe) -> CheckOutcome {
+fn host_copies(p: &Probe) -> Done {
     let mut blocks = Vec::new();
     // The graphs hold these addresses: the memory stays where it is, and is touched by pointer only.
     let host = vec![0_u32; HANDLES * 2 * WORDS].leak().as_mut_ptr();
