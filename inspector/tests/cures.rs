@@ -122,6 +122,28 @@ fn finding(ledger: Composer, id: &str) -> [String; 3] {
     found(&dir, &["--all"], id)
 }
 
+/// `gpumem off` and `gpumem set` turn the pool and the graph cache off; the same command turns them on again.
+#[test]
+fn doctor_names_the_command_for_what_a_command_turned_off() {
+    let pid = me().pid;
+    let pool = |started: &str, changed: &str| {
+        let mut ledger = demo(me());
+        ledger.header.heartbeat_ns = monotonic_ns();
+        (ledger.header.settings, ledger.header.changes) = (ledger.text(started), ledger.text(changed));
+        finding(ledger, "pool")
+    };
+    let why = "so that freed memory is kept for the next allocation";
+    let info = "info".to_owned();
+    assert_eq!(pool("", "GPUMEM_POOL=0"), [info.clone(), format!("gpumem set {pid} POOL=1"), why.into()]);
+    let without = format!("start it without GPUMEM_POOL=0, {why}");
+    assert_eq!(pool("GPUMEM_POOL=0", ""), [info.clone(), String::new(), without]);
+    let cache = |started, changed| finding(graphs(started, changed), "graph-cache");
+    let paste = format!("gpumem set {pid} GRAPH_CACHE=512");
+    assert_eq!(cache("", "GPUMEM_GRAPH_CACHE=0"), [info.clone(), paste, String::new()]);
+    let without = "start it without GPUMEM_GRAPH_CACHE=0: the graph cache bounds what graphs take";
+    assert_eq!(cache("GPUMEM_GRAPH_CACHE=0", ""), [info, String::new(), without.into()]);
+}
+
 /// An allocation of 100 MiB was refused at the limit, while 300 MiB were live. The device has 1 GiB.
 fn refused(limit: &str, ran_out: bool) -> Composer {
     let mut ledger = begin(me());

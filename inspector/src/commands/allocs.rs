@@ -331,7 +331,8 @@ pub(super) fn group_table<'a>(report: &'a Report<GroupRow>) -> Table<'a, GroupRo
         .bytes("live", 0, |group| group.bytes)
         .right("%", 0, share)
         .some_bytes("spilled", 0, |group| group.spilled_bytes)
-        .number("count", 0, |group| group.live)
+        // A kind without memory of its own, such as code, has only the other number.
+        .number("count", 0, |group| if group.live == 0 { group.addresses } else { group.live })
         .some("peak", 0, |group| group.peak_bytes, units::bytes)
         .some("total", 3, |group| group.total_bytes, units::bytes)
         .some("times", 2, |group| group.total_allocs, units::number)

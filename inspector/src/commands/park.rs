@@ -141,7 +141,7 @@ impl Args {
         match pids.iter().find(|&&pid| !is_found(pid)) {
             Some(&pid) => Err(of_another_user(world, pid).unwrap_or_else(|| {
                 Failure::nothing(format!(
-                    "the NVIDIA driver knows no CUDA in pid {pid}, nor in a descendant of it: nothing is to be parked"
+                    "pid {pid} does not use CUDA, says the NVIDIA driver, nor does a descendant of it; so there is nothing to park"
                 ))
             })),
             None => Ok(members),

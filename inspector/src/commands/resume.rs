@@ -118,8 +118,11 @@ fn in_order(mut members: Vec<Parked>) -> Vec<Parked> {
 fn by_other_tool(world: &World, driver: &Driver, pid: u32) -> Result<Parked> {
     let found = plan::members(world, driver, &Books::default(), &[pid], true).into_iter().next();
     let member = found.ok_or_else(|| {
-        of_another_user(world, pid)
-            .unwrap_or_else(|| Failure::nothing(format!("the NVIDIA driver knows no CUDA in pid {pid}")))
+        of_another_user(world, pid).unwrap_or_else(|| {
+            Failure::nothing(format!(
+                "pid {pid} does not use CUDA, says the NVIDIA driver; so there is nothing to resume"
+            ))
+        })
     })?;
     if member.state != State::Locked && (member.state != State::Checkpointed || member.cards.is_empty()) {
         let why = match member.state {

@@ -133,7 +133,7 @@ fn what_cannot_be_parked_is_refused_by_name_and_runs_on() {
     assert_eq!(tell(&mut busy, "alloc 2"), "0");
     // Processes without CUDA, and none at all.
     let none = machine.gpumem(&["park", &std::process::id().to_string(), "--alone"]);
-    assert!(String::from_utf8_lossy(&none.stderr).contains("the NVIDIA driver knows no CUDA in pid"), "{none:?}");
+    assert!(String::from_utf8_lossy(&none.stderr).contains("does not use CUDA, says the NVIDIA driver"), "{none:?}");
     assert_eq!(none.status.code(), Some(3));
     let stopped = machine.start(false);
     stopped.signal(libc::SIGSTOP);

@@ -2,11 +2,12 @@
 //! freed.
 
 use super::finding::{Finding, info, ok, warning};
-use super::memory::set;
+use super::memory::{cured, set};
 use super::subject::Whole;
 use crate::model::sites::Sites;
 use crate::model::{Ledger, execs};
 use crate::report::cache::{lines, pinned_words, thrash_words};
+use crate::report::cure;
 use crate::text::{self, count, units};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, ExecState};
@@ -31,10 +32,10 @@ pub(super) fn bounds(of: &Whole) -> Finding {
     }
     let off = || info(format!("off: {}", cache.reason));
     match cache.state {
-        "off" if of.settings.graph_cache == 0 => {
-            off().fix("start it without GPUMEM_GRAPH_CACHE=0 to bound what graphs take")
-        }
-        "off" => off(),
+        "off" => match cure::of_graphs(ledger) {
+            Some(cure) => cured(off(), cure, ""),
+            None => off(),
+        },
         "pinned" => info(format!("{}: {}", cache.reason, pinned_words(cache))).fix(format!(
             "gpumem graphs --pinned --all {pid} says which and why; pinned execs behave as without gpumem"
         )),

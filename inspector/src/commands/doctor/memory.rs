@@ -49,7 +49,12 @@ pub(super) fn pool(of: &Whole) -> Finding {
     let off = || info(format!("off: {}", pool.reason));
     match pool.state {
         "off" if !of.settings.pool => {
-            off().fix("start it without GPUMEM_POOL=0, so that freed memory is kept for the next allocation")
+            let why = ", so that freed memory is kept for the next allocation";
+            match of.ledger.started_with().contains(&("GPUMEM_POOL".into(), "0".into())) {
+                true => off().fix(format!("start it without GPUMEM_POOL=0{why}")),
+                // By `gpumem set` or `gpumem off`.
+                false => set(of.ledger, off(), "POOL=1", why),
+            }
         }
         "off" => off(),
         "unused" => ok(&*pool.reason),
@@ -205,7 +210,12 @@ fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> F
 /// Returns a finding with a change as its remedy: a command to paste if the running process accepts it, else the next
 /// start. `more`: further text behind the change.
 pub(super) fn set(ledger: &Ledger, finding: Finding, change: &str, more: &str) -> Finding {
-    match cure::set(ledger, change) {
+    cured(finding, cure::set(ledger, change), more)
+}
+
+/// Adds a remedy.
+pub(super) fn cured(finding: Finding, cure: Cure, more: &str) -> Finding {
+    match cure {
         Cure::Paste(command) => finding.paste(command).fix(more.trim_start_matches([';', ',', ':', ' '])),
         Cure::Start(start) => finding.fix(format!("{start}{more}")),
     }
