@@ -132,11 +132,10 @@ fn doctor_names_the_command_for_what_a_command_turned_off() {
         (ledger.header.settings, ledger.header.changes) = (ledger.text(started), ledger.text(changed));
         finding(ledger, "pool")
     };
-    let why = "so that freed memory is kept for the next allocation";
     let info = "info".to_owned();
-    assert_eq!(pool("", "GPUMEM_POOL=0"), [info.clone(), format!("gpumem set {pid} POOL=1"), why.into()]);
-    let without = format!("start it without GPUMEM_POOL=0, {why}");
-    assert_eq!(pool("GPUMEM_POOL=0", ""), [info.clone(), String::new(), without]);
+    assert_eq!(pool("", "GPUMEM_POOL=0"), [info.clone(), format!("gpumem set {pid} POOL=1"), String::new()]);
+    let without = "start it without GPUMEM_POOL=0, so that freed memory is kept for the next allocation";
+    assert_eq!(pool("GPUMEM_POOL=0", ""), [info.clone(), String::new(), without.into()]);
     let cache = |started, changed| finding(graphs(started, changed), "graph-cache");
     let paste = format!("gpumem set {pid} GRAPH_CACHE=512");
     assert_eq!(cache("", "GPUMEM_GRAPH_CACHE=0"), [info.clone(), paste, String::new()]);

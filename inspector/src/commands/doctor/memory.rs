@@ -49,11 +49,12 @@ pub(super) fn pool(of: &Whole) -> Finding {
     let off = || info(format!("off: {}", pool.reason));
     match pool.state {
         "off" if !of.settings.pool => {
-            let why = ", so that freed memory is kept for the next allocation";
             match of.ledger.started_with().contains(&("GPUMEM_POOL".into(), "0".into())) {
-                true => off().fix(format!("start it without GPUMEM_POOL=0{why}")),
+                true => {
+                    off().fix("start it without GPUMEM_POOL=0, so that freed memory is kept for the next allocation")
+                }
                 // By `gpumem set` or `gpumem off`.
-                false => set(of.ledger, off(), "POOL=1", why),
+                false => set(of.ledger, off(), "POOL=1", ""),
             }
         }
         "off" => off(),

@@ -195,7 +195,7 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
             writeln!(out, "{:23}{} {}", "", paint(DIM, "run:"), text::clean(&finding.paste))?;
         }
         if !finding.fix.is_empty() {
-            let word = if finding.paste.is_empty() { "fix:" } else { "or: " };
+            let word = if finding.paste.is_empty() { "fix:" } else { "note:" };
             writeln!(out, "{:23}{} {}", "", paint(DIM, word), text::clean(&finding.fix))?;
         }
     }
