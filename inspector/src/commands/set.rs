@@ -83,7 +83,9 @@ fn changes(words: &[OsString]) -> std::result::Result<Changes<'_>, String> {
             found.push(change);
         } else if !names_one(word) {
             return Err(match found.last() {
-                Some((name, value)) => format!("{shown:?} is no variable, and {name} has its value, {value}"),
+                Some((name, value)) => {
+                    format!("{shown:?} cannot be the value of {name}, which is {value}, and is no variable")
+                }
                 None => format!("{shown:?} is no variable"),
             });
         } else {
@@ -311,9 +313,9 @@ mod tests {
             ("27793", "are missing"),
             ("LIMIT", "LIMIT needs a value"),
             ("27793 LIMIT", "LIMIT needs a value"),
-            ("LIMIT=1G 5", "\"5\" is no variable, and LIMIT has its value, 1G"),
+            ("LIMIT=1G 5", "\"5\" cannot be the value of LIMIT, which is 1G, and is no variable"),
             ("LIMIT=1G TAG=a 5", "the process comes first: gpumem set 5 LIMIT=1G TAG=a"),
-            ("27793 LIMIT=1G 5", "\"5\" is no variable, and LIMIT has its value, 1G"),
+            ("27793 LIMIT=1G 5", "\"5\" cannot be the value of LIMIT, which is 1G, and is no variable"),
             ("27793 LIMT 5", "\"LIMT\" is no variable"),
         ] {
             let why = parsed(line).unwrap_err();

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
     #[default]
-    /// The innermost function outside of GPU runtimes, with its callers if several sites share it.
+    /// The innermost function outside of GPU runtimes; if several stacks share it, with its callers.
     Site,
     /// The whole call stack.
     Stack,

@@ -67,7 +67,7 @@ pub(super) type Nodes = [u64; 16];
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
     #[default]
-    /// The innermost function outside of GPU runtimes, with its callers if several sites share it.
+    /// The innermost function outside of GPU runtimes; if several stacks share it, with its callers.
     Site,
     /// The whole call stack.
     Stack,

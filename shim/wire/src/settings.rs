@@ -211,7 +211,8 @@ settings! {
     GraphCacheBytes graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
     /// An exec that was not launched for this time may be given to another graph of its class. With 0, an exec is given away only when a bound is reached. A parked exec (the program has destroyed its handle) is destroyed after ten times this time; with 0, after 10 s.
     GraphIdle graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
-    /// Keep only the packed source of the program's idle graphs (folded graphs); 0 leaves these graphs with the driver.
+    /// Keep only the packed source of each graph that the program captured and instantiated (folded graphs); 0 leaves these
+    /// graphs with the driver.
     GraphFold graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
     /// Also retarget execs on HIP, by hipGraphExecUpdate; 0 instantiates a new exec instead.
     HipRetarget hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0", Start;

@@ -42,7 +42,7 @@ checks! {
     /// each libgpumem.so that LD_PRELOAD of this shell names can be loaded
     "preload": Machine(preload::named),
     /// every GPUMEM_ variable of this shell is known and has an allowed value, and no variable of llama.cpp
-    /// (GGML_CUDA_...) is used in place of one
+    /// (GGML_CUDA_...) is used in place of a GPUMEM_ variable
     "variables": Machine(system::variables),
     /// the directory of the ledgers can be written, has space, and is closed to other users (a directory that
     /// GPUMEM_DIR or --dir names may be open to them)
