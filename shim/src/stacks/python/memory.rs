@@ -24,6 +24,8 @@ const BEFORE: u64 = 1024;
 const BEHIND: u64 = 256;
 /// Pieces within one page that are at most this far apart are fetched as one.
 const CLOSE: u64 = 512;
+/// Pieces of one code object that are at most this far apart are fetched as one.
+const NEXT: u64 = 16;
 /// Lifetime of a piece, in stacks that needed anything new since the last stack that used the piece.
 const KEPT: u8 = 8;
 
@@ -160,11 +162,23 @@ impl Fetched {
                 // Most functions of a stack are in the same file as their callers.
                 let callee = path.len().checked_sub(its.len()).map(|at: usize| path[at]);
                 let fetched = callee.filter(|callee| (callee.at, callee.len) == (piece.at, piece.len));
-                path.push(Piece { from: fetched.map_or(from, |same| same.from), ..*piece });
-                if fetched.is_none() {
-                    wanted.push(piece.wanted());
-                    from += piece.len;
+                if let Some(same) = fetched {
+                    path.push(same);
+                    continue;
                 }
+                match wanted.last_mut().filter(|last| is_next(last, piece)) {
+                    // A piece more costs more than the bytes between the two.
+                    Some(last) => {
+                        let whole = (piece.end() - last.iov_base as u64) as usize;
+                        from += whole - last.iov_len;
+                        last.iov_len = whole;
+                    }
+                    None => {
+                        wanted.push(piece.wanted());
+                        from += piece.len;
+                    }
+                }
+                path.push(Piece { from: from - piece.len, ..*piece });
             }
         }
     }
@@ -224,6 +238,14 @@ impl Fetched {
 /// Returns the bytes of all pieces.
 fn total(pieces: &[libc::iovec]) -> usize {
     pieces.iter().map(|piece| piece.iov_len).sum()
+}
+
+/// True if a piece begins where another one ends, or shortly behind it on the same page: the length and the bytes of an
+/// object lie so.
+fn is_next(last: &libc::iovec, piece: &Piece) -> bool {
+    let end = last.iov_base as u64 + last.iov_len as u64;
+    let gap = piece.at.wrapping_sub(end);
+    gap == 0 || gap <= NEXT && (end - 1) / PAGE == piece.at / PAGE
 }
 
 /// True if a piece begins shortly behind another one, on the page on which that ends.
@@ -412,6 +434,27 @@ mod tests {
             assert_eq!(memory.fetched.pieces.len(), 1);
             assert!(memory.window_among_others(0x10, 8).is_none());
         });
+    }
+
+    /// Pieces of a code object that lie behind each other are one piece for the kernel, and each is found within it.
+    #[test]
+    fn pieces_behind_each_other_are_fetched_as_one() {
+        #[repr(align(256))]
+        struct Bytes([u8; 256]);
+        let bytes = Bytes(std::array::from_fn(|at| at as u8));
+        let piece = |(at, len)| Piece { at: &raw const bytes.0[at] as u64, len, ..Piece::default() };
+        let (of_one, of_two) = ([(0, 8), (8, 32), (56, 8), (128, 4)], [(200, 8), (8, 32), (217, 8), (40, 8)]);
+        let paths = [(1, of_one.map(piece).into()), (2, of_two.map(piece).into())].into_iter().collect();
+        let mut fetched = Fetched::default();
+        fetched.expect([1, 1, 2].into_iter(), &paths);
+        // The second function has the pieces of the first one, and the third has one of them.
+        let lens: Vec<_> = fetched.wanted.iter().map(|piece| piece.iov_len).collect();
+        assert_eq!(lens, [64, 4, 25, 8]);
+        fetched.gather(&[], &[]);
+        assert_eq!(fetched.firsts, [0, 4, 8]);
+        for (path, (at, len)) in fetched.path.iter().zip([of_one, of_one, of_two].concat()) {
+            assert_eq!(fetched.bytes[path.from..path.from + len], bytes.0[at..at + len]);
+        }
     }
 
     #[test]
