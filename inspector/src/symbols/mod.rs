@@ -33,7 +33,7 @@ pub(crate) use words::Room;
 
 use apart::{Apart, Lost, Patience};
 use gpumem_wire::layout::PythonFrame;
-use gpumem_wire::read::Snapshot;
+use gpumem_wire::read::{Snapshot, as_mapped};
 use later::Wanted;
 use modules::{Modules, Place};
 use python::Codes;
@@ -212,7 +212,7 @@ impl Symbols {
         let module = self.modules.find(address);
         let place = |module: &modules::Module| (Rc::clone(&module.path), module.address(address));
         let (path, at) = module.map(place).unzip();
-        Frame { address, module: path, module_address: at, ..Frame::default() }
+        Frame { address: as_mapped(address), module: path, module_address: at, ..Frame::default() }
     }
 
     /// Returns the symbols that a file has for an address.
@@ -264,7 +264,7 @@ fn carried(snapshot: &Snapshot, modules: &Modules) -> FxHashMap<u64, Rc<[Frame]>
     chunks
         .map(|chain| {
             let frames = chain.iter().take(MOST_AT_ADDRESS).enumerate().map(|(index, slot)| Frame {
-                address: slot.address,
+                address: as_mapped(slot.address),
                 function: text(slot.function),
                 file: text(slot.file),
                 line: Some(slot.line).filter(|&line| line != 0),

@@ -6,10 +6,12 @@
 
 mod directory;
 mod growth;
+mod reused;
 mod source;
 mod tables;
 
 pub use growth::{Growth, Point};
+pub use reused::as_mapped;
 pub use source::Source;
 
 use crate::counters;
@@ -158,7 +160,7 @@ impl Snapshot {
             return Ok(Err(ReadError::TooMuch { bytes: tables.bytes_at_most() }));
         }
         let strings = tables.bytes(TableKind::Strings)?;
-        let frames = tables.words(TableKind::Frames)?;
+        let mut frames = tables.words(TableKind::Frames)?;
         let counted = tables.words(TableKind::Counters)?;
         let (mut stacks, mut left, mut lost) = (HashMap::<StackRef, Stack>::new(), frames.len(), 0);
         tables.for_each::<StackSlot>(|index, slot| match stack(&slot, frames.len()) {
@@ -189,6 +191,8 @@ impl Snapshot {
             add_sites(&mut stacks, sites);
         }
         let growth = Growth::read(&mut tables)?;
+        let mut modules = tables.list()?;
+        reused::part(&mut modules, &stacks, &mut frames);
         // Before the allocations: one that is exported between the two looks was not freed.
         let shared = tables.list()?;
         let mut snapshot = Self {
@@ -198,7 +202,7 @@ impl Snapshot {
             shared,
             stacks,
             codes,
-            modules: tables.list()?,
+            modules,
             graphs: tables.list()?,
             execs: tables.list()?,
             contexts,

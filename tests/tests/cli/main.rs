@@ -8,6 +8,7 @@ mod leaks;
 mod objects;
 mod park;
 mod parking;
+mod plugins;
 mod prometheus;
 mod recording;
 mod shares;

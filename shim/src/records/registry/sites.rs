@@ -161,13 +161,15 @@ impl Sites {
         if cut {
             ledger.count(threads::shard(), counters::STACKS_CUT, 1);
         }
-        let mut new = false;
+        let mut new = None;
         let id = self.interner.intern(hash, |id| {
-            new = Self::write_stack(ledger, id, hash, frames);
-            new
+            // To tell apart what several files did at the same addresses within a tick of the other clock.
+            let now_ns = clock::precise_ns();
+            new = Self::write_stack(ledger, id, hash, frames, now_ns).then_some(now_ns);
+            new.is_some()
         });
-        if new {
-            self.publish_modules(ledger);
+        if let Some(now_ns) = new {
+            self.publish_modules(ledger, now_ns);
         }
         let Some(id) = id else {
             ledger.count(threads::shard(), counters::DROPPED_RECORDS, 1);
@@ -192,25 +194,20 @@ impl Sites {
     }
 
     #[cold]
-    fn write_stack(ledger: &Ledger, id: u32, hash: u64, frames: &[u64]) -> bool {
+    fn write_stack(ledger: &Ledger, id: u32, hash: u64, frames: &[u64], first_ns: u64) -> bool {
         let Some(first_frame) = ledger.frames.append(frames) else { return false };
         // Stacks are never freed and ids are given in order, so the slot is the id.
         let Some(slot) = ledger.stacks.take() else { return false };
         debug_assert_eq!(slot, id);
-        let stack = StackSlot {
-            frames: frames.len() as u32,
-            first_frame,
-            hash,
-            first_ns: clock::now_ns(),
-            ..Default::default()
-        };
+        let stack = StackSlot { frames: frames.len() as u32, first_frame, hash, first_ns, ..Default::default() };
         ledger.stacks.write(slot, stack);
         true
     }
 
-    /// Lists modules that are new since the last call, and marks those that are gone.
+    /// Lists modules that are new since the last call, and marks those that are gone. The new ones were there for a stack
+    /// that was first seen at `since_ns`.
     #[cold]
-    fn publish_modules(&self, ledger: &Ledger) {
+    fn publish_modules(&self, ledger: &Ledger, since_ns: u64) {
         let modules = modules::refresh();
         if self.generation.load(Acquire) == modules.generation() {
             return;
@@ -233,7 +230,7 @@ impl Sites {
                         bias: module.bias,
                         start: module.start,
                         end: module.end,
-                        first_ns: clock::now_ns(),
+                        first_ns: since_ns,
                         build_id,
                         build_id_len: id.len() as u32,
                         ..Default::default()
