@@ -144,8 +144,13 @@ fn a_file_that_took_the_modules_name_is_not_believed() {
     composer.stack(0, StackSlot::default(), &[0x5555_0000_0000 + program.inlined]);
     composer.slots([AllocSlot { stack: 1, bytes: MIB, kind: 1, ..Default::default() }]);
     dir.put(id, composer);
-    let report = dir.json(&["allocs"]);
-    assert_eq!(report["rows"][0]["key"], format!("app+{:#x}", program.inlined));
+    let unnamed = || {
+        let report = dir.json(&["allocs"]);
+        assert_eq!(report["rows"][0]["key"], format!("app+{:#x}", program.inlined));
+    };
+    unnamed();
+    compile(&dir.path().join("app.c"), &program.path, &["-Wl,--build-id=none"]);
+    unnamed();
 }
 
 #[test]

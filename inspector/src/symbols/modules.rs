@@ -159,7 +159,7 @@ fn bounds(modules: &[Module]) -> Vec<(u64, Option<usize>)> {
 fn is_this(file: &CodeFile, module: &Module, files: &Apart) -> bool {
     match files.build_id(file) {
         Some(Some(found)) => module.build_id.is_empty() || found == module.build_id,
-        Some(None) => true,
+        Some(None) => module.build_id.is_empty(),
         None => false,
     }
 }

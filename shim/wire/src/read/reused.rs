@@ -8,10 +8,10 @@ use super::Stack;
 use crate::layout::{ModuleSlot, PythonFrame, StackRef};
 use std::collections::HashMap;
 
-/// No address of a program has this bit or one above it (x86-64: 47 bits, with five levels 56; aarch64: 52).
-const APART: u64 = 1 << 57;
-/// Maximum number of files that share addresses and are told apart; bits 62 and 63 stay clear.
-const MOST: usize = 31;
+/// No address of code has this bit or one above it: a process gets higher addresses only where it asks for them.
+const APART: u64 = 1 << 48;
+/// Maximum number of files that share addresses and are told apart: a bound on the time that a reader takes.
+const MOST: usize = 255;
 
 /// Returns an address as the process had it.
 pub const fn as_mapped(address: u64) -> u64 {
