@@ -43,9 +43,9 @@ fn memory_of_an_unloaded_plugin_has_its_call_site() {
     let ran = command(compile("host", HOST, &["-ldl"])).arg(&alpha).arg(&beta).preloaded().ok();
     assert_eq!(ran.out.trim(), "3", "the second plugin gets the first one's addresses");
     let rows = ran.ledger().gpumem("allocs", &["--by", "site"]);
-    let mut sites: Vec<(String, u64)> = rows["rows"].as_array().expect("rows").iter().map(of_site).collect();
-    sites.sort_unstable();
-    assert_eq!(sites, [("alpha_keep".to_owned(), 9), ("beta_keep".to_owned(), 6)], "{rows:#}");
+    let mut found: Vec<(String, u64)> = rows["rows"].as_array().expect("rows").iter().map(of_site).collect();
+    found.sort_unstable();
+    assert_eq!(found, [("alpha_keep".to_owned(), 9), ("beta_keep".to_owned(), 6)], "{rows:#}");
 }
 
 fn of_site(row: &Value) -> (String, u64) {

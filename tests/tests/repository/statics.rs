@@ -105,7 +105,7 @@ const STATICS: &[(&str, &[&str], Why)] = &[
     ("stacks/modules.rs", &["SERIALS", "SNAPSHOTS"], OwnCopy),
     ("stacks/rules.rs", &["CACHE", "GENERATION"], OwnCopy),
     ("stranded/state/phase.rs", &["WORK"], OfTheDevice),
-    ("stranded/state/uses.rs", &["ALL", "FROM", "TO"], OfTheDevice),
+    ("stranded/state/uses.rs", &["WANTED"], OfTheDevice),
 ];
 
 /// Finds the statics of a file without its tests, in functions and macros too.
