@@ -86,6 +86,9 @@ pub(crate) struct Suspect {
     /// Mean growth from mark to mark, if there are two or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_mark: Option<f64>,
+    /// True if it grew steadily, and made nothing for some time.
+    #[serde(skip)]
+    pub has_paused: bool,
     /// Number of points behind the verdict, and the time that they cover.
     pub samples: usize,
     pub sampled_ns: u64,
@@ -109,6 +112,11 @@ impl Suspect {
     pub(crate) fn since(&self) -> Option<&Grown> {
         self.growth.last()
     }
+
+    /// Returns the most bytes by which it may have grown since then. Without samples it may be all of them.
+    pub(crate) fn may_have_grown(&self) -> u64 {
+        self.since().map_or(self.bytes, |grown| u64::try_from(grown.bytes_change).unwrap_or(0))
+    }
 }
 
 /// All suspects, with the data behind them.
@@ -128,6 +136,18 @@ pub(crate) struct Suspects {
 /// Returns the call sites that grow steadily.
 pub(crate) fn growing(all: &[Suspect]) -> impl Iterator<Item = &Suspect> {
     all.iter().filter(|suspect| is_site(suspect) && suspect.grows())
+}
+
+/// Returns the call sites that grew, and on which there is no verdict yet: the one that grew most first.
+pub(crate) fn unclear(all: &[Suspect]) -> Vec<&Suspect> {
+    let things =
+        |suspect: &Suspect| suspect.count_per_minute.and(suspect.since()).map_or(0, |of| of.count_change.max(0));
+    let grew = |suspect: &Suspect| (suspect.may_have_grown(), things(suspect));
+    let is_unclear =
+        |suspect: &&Suspect| is_site(suspect) && suspect.verdict == Verdict::TooLittle && grew(suspect) > (0, 0);
+    let mut unclear: Vec<&Suspect> = all.iter().filter(is_unclear).collect();
+    unclear.sort_by_key(|suspect| std::cmp::Reverse(grew(suspect)));
+    unclear
 }
 
 /// Returns all holders in the ledger.
@@ -277,7 +297,8 @@ fn suspect(
     let bytes_per_minute = live.series.per_minute(samples);
     let count_per_minute = counts.map(|counts| counts.per_minute(samples));
     let verdict = verdict::judge(&steps, turnover).at_a_rate(count_per_minute.unwrap_or(bytes_per_minute));
-    let verdict = unless_paused(verdict, samples, &live.born, now.time_ns);
+    let has_paused = verdict == Verdict::GrowsSteadily && has_paused(samples, &live.born, now.time_ns);
+    let verdict = if has_paused { Verdict::TooLittle } else { verdict };
     let (verdict, balance) = match kind {
         GrowthKind::Graphs | GrowthKind::Class => live.count.judge(ledger, samples, &live.series, turnover, verdict),
         _ => (verdict, None),
@@ -305,6 +326,7 @@ fn suspect(
         bytes_per_minute,
         count_per_minute,
         bytes_per_mark: per_mark(ledger, samples, &live.series).filter(|_| count_per_minute.is_none()),
+        has_paused,
         samples: live.series.points.len(),
         sampled_ns: samples.unparked_over(&live.series.points),
         stack: live.stack,
@@ -312,16 +334,15 @@ fn suspect(
     }
 }
 
-/// Withdraws "grows" if nothing new came for twice as long as the longest pause before: the growth may be over. What came
-/// after the last sample is not known: the process may have been killed since.
-fn unless_paused(verdict: Verdict, samples: &Samples, born: &[(u64, u64)], now_ns: u64) -> Verdict {
+/// True if nothing new came for twice as long as the longest pause before: growth may be over. What came after the last
+/// sample is not known: the process may have been killed since.
+fn has_paused(samples: &Samples, born: &[(u64, u64)], now_ns: u64) -> bool {
     /// With fewer, the longest pause is meaningless.
     const SOME: usize = 4;
     let until_ns = samples.points.last().map_or(now_ns, |last| last.time_ns.min(now_ns));
     let longest = born.windows(2).map(|pair| samples.unparked_ns(pair[0].0, pair[1].0)).max();
     let since = born.last().map_or(0, |&(last_ns, _)| samples.unparked_ns(last_ns, until_ns));
-    let has_paused = born.len() >= SOME && longest.is_some_and(|longest| since > 2 * longest);
-    if verdict == Verdict::GrowsSteadily && has_paused { Verdict::TooLittle } else { verdict }
+    born.len() >= SOME && longest.is_some_and(|longest| since > 2 * longest)
 }
 
 /// Returns the steps that a verdict is judged on.

@@ -231,14 +231,27 @@ impl Args {
         let grown = sum(if since.is_some() { &sites } else { &growing });
         let rate = growth::per_minute(suspects::growing(&found.all));
         let more = |what: String, than: String| Err(Failure::nothing(format!("grew by {what}, more than {than}")));
+        let is_more = |grown: i64, most: u64| grown > i64::try_from(most).unwrap_or(i64::MAX);
+        // Call sites without a verdict may be what grows.
+        let unclear = suspects::unclear(&found.all);
+        let may_grow = unclear.iter().map(|suspect| i64::try_from(suspect.may_have_grown()).unwrap_or(i64::MAX));
+        let may_grow = may_grow.fold(grown, i64::saturating_add);
+        let rates = unclear.iter().map(|suspect| suspect.bytes_per_minute.max(0.0));
+        let may_rate = rates.fold(rate, |sum, rate| sum + rate);
         match (fail_over, fail_rate) {
-            (Some(most), _) if grown > i64::try_from(*most).unwrap_or(i64::MAX) => {
-                more(units::signed_bytes(grown), units::bytes(*most))
-            }
+            (Some(most), _) if is_more(grown, *most) => more(units::signed_bytes(grown), units::bytes(*most)),
             (_, Some(most)) if rate > *most => more(growth::rate(rate), growth::rate(*most)),
+            (Some(most), _) if since.is_none() && is_more(may_grow, *most) => too_little(&unclear),
+            (_, Some(most)) if may_rate > *most => too_little(&unclear),
             _ => Ok(()),
         }
     }
+}
+
+/// Fails because call sites without a verdict may have grown by more than is allowed.
+fn too_little(unclear: &[&Suspect]) -> Result<()> {
+    let said = format!("too little to judge: {}", growth::without_verdict(unclear));
+    Err(Failure::error(said).fix("ask again later, while the program works"))
 }
 
 /// Returns a function that adds the remedy to a suspect.

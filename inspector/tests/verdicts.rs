@@ -1,0 +1,98 @@
+//! What `gpumem leaks` and `gpumem doctor` say of one call site, and whether that is true of it.
+
+mod common;
+use common::growth::{Row, dumped, leaking, sampled};
+use common::*;
+use gpumem_inspector::compose::Composer;
+use gpumem_wire::kinds::{AllocKind, GrowthKind};
+use gpumem_wire::layout::{AllocSlot, StackSlot};
+use serde_json::Value;
+
+/// A ledger with a sample a second for so many seconds, and one call site: the MiB (one to a block) that it held at the
+/// last samples, the ages in seconds of its live blocks, and the number that it ever made.
+fn site(seconds: u64, held: &[u64], ages: &[u64], ever: u64) -> Composer {
+    let mut ledger = begin(me());
+    let now = monotonic_ns();
+    (ledger.header.heartbeat_ns, ledger.header.created_ns) = (now, now - (seconds + 1) * SECOND);
+    module(&mut ledger, "/opt/demo/demo-server", APP, 0x10_0000, APP);
+    let first_ns = now - seconds * SECOND;
+    ledger.stack(0, StackSlot { first_ns, allocs: ever, ..Default::default() }, &[APP + 0x101]);
+    let slot = |(serial, age): (u64, &u64)| AllocSlot {
+        stack: 1,
+        serial,
+        addr: 0x7000_0000_0000 + serial * 0x1000_0000,
+        bytes: MIB,
+        time_ns: now - age * SECOND,
+        kind: AllocKind::Device as u8,
+        ..Default::default()
+    };
+    ledger.slots((0..).zip(ages).map(slot));
+    let times: Vec<u64> = (0..seconds).map(|n| now - (seconds - n) * SECOND).collect();
+    let held = held.iter().map(|&mib| (mib * MIB, mib)).collect();
+    sampled(&mut ledger, &times, &[Row { kind: GrowthKind::Site, key: 1, held }]);
+    dumped(ledger)
+}
+
+/// What both commands say of a ledger.
+struct Said {
+    /// The verdict on its first call site.
+    verdict: String,
+    doctor: Value,
+    text: String,
+    dir: Dir,
+    file: String,
+}
+
+impl Said {
+    fn of(ledger: Composer) -> Self {
+        let dir = dir();
+        let file = dir.put(me(), ledger).to_str().unwrap().to_owned();
+        let verdict = dir.json(&["leaks", &file])["suspects"][0]["verdict"].as_str().unwrap_or_default().to_owned();
+        let report: Value = serde_json::from_str(&dir.gpumem(&["doctor", "--all", "--json", &file]).out).unwrap();
+        let findings = report["findings"].as_array().unwrap();
+        let doctor = findings.iter().find(|finding| finding["id"] == "growth").unwrap().clone();
+        Self { verdict, doctor, text: dir.ok(&["leaks", &file, "--all"]), dir, file }
+    }
+
+    fn gate(&self, args: &[&str]) -> Answer {
+        self.dir.gpumem(&[&["leaks", &self.file], args].concat())
+    }
+}
+
+/// A site that leaked for 88 s and has paused for 12 s.
+fn paused() -> Composer {
+    let held: Vec<u64> = (0..100).map(|n: u64| n.min(88)).collect();
+    site(100, &held, &(12..100).rev().collect::<Vec<_>>(), 88)
+}
+
+/// A site that began to take memory 20 s ago.
+fn young() -> Composer {
+    site(100, &(1..=20).collect::<Vec<_>>(), &(0..20).rev().collect::<Vec<_>>(), 20)
+}
+
+/// A gate does not pass as long as a call site without a verdict may have grown by more than it allows.
+#[test]
+fn a_gate_does_not_pass_on_a_site_without_a_verdict() {
+    for (ledger, most) in [(paused(), 88), (young(), 20)] {
+        let said = Said::of(ledger);
+        assert_eq!(said.verdict, "too-little");
+        let [below, above] = [most - 5, most + 5].map(|mib| format!("{mib}MiB"));
+        let refused = said.gate(&["--fail-over", &below]);
+        assert_eq!(refused.code, 1, "{}{}", refused.out, refused.err);
+        assert!(
+            refused.err.contains("too little to judge") && refused.err.contains("demo-server+0x101"),
+            "{}",
+            refused.err
+        );
+        assert_eq!(said.gate(&["--fail-over", &above]).code, 0);
+        let refused = said.gate(&["--fail-rate", "10MiB/min"]);
+        assert_eq!(refused.code, 1, "{}{}", refused.out, refused.err);
+        assert_eq!(said.gate(&["--fail-rate", "90MiB/min"]).code, 0);
+        // With a moment no verdict is needed.
+        assert_eq!(said.gate(&["--since", "1s", "--fail-over", "10MiB"]).code, 0);
+    }
+    // What grows steadily is more than allowed already.
+    let dir = dir();
+    let file = dir.put(me(), dumped(leaking(me(), 120)));
+    assert_eq!(dir.gpumem(&["leaks", file.to_str().unwrap(), "--fail-over", "100MiB"]).code, 3);
+}
