@@ -96,3 +96,17 @@ fn a_gate_does_not_pass_on_a_site_without_a_verdict() {
     let file = dir.put(me(), dumped(leaking(me(), 120)));
     assert_eq!(dir.gpumem(&["leaks", file.to_str().unwrap(), "--fail-over", "100MiB"]).code, 3);
 }
+
+/// A buffer that is replaced all the time has not been made at one time.
+#[test]
+fn what_is_replaced_all_the_time_is_not_one_off() {
+    assert_eq!(Said::of(site(62, &[1; 62], &[0], 2000)).verdict, "levelled-off");
+    assert_eq!(Said::of(site(62, &[2; 62], &[0, 1], 2000)).verdict, "levelled-off");
+    // Of its blocks none is live at this moment.
+    assert_eq!(Said::of(site(62, &[1; 62], &[], 1000)).verdict, "high-water");
+    assert_eq!(Said::of(site(62, &[0; 62], &[], 1000)).verdict, "high-water");
+    // One that was tried out before, and one that is there from the start.
+    assert_eq!(Said::of(site(62, &[1; 62], &[62], 2)).verdict, "one-off");
+    assert_eq!(Said::of(site(62, &[3; 62], &[62; 3], 9)).verdict, "one-off");
+    assert_eq!(Said::of(site(62, &[3; 62], &[62; 3], 3)).verdict, "one-off");
+}

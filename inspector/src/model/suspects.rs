@@ -292,7 +292,13 @@ fn suspect(
     let last_ns = live.born.last().map_or(0, |&(time_ns, _)| time_ns).max(live.last_ns);
     let counts = is_counted(kind, bytes).then(|| live.series.counts());
     let steps = steps(kind, counts.as_ref().unwrap_or(&live.series));
-    let turnover = Turnover { ever: live.ever.max(count), live: count, born_over: born_over(samples, &live.born) };
+    let before = live.series.points.iter().filter(|point| point.time_ns < last_ns);
+    let turnover = Turnover {
+        ever: live.ever.max(count),
+        live: count,
+        born_over: born_over(samples, &live.born),
+        newest_at: before.map(|point| point.samples).fold(0, u64::saturating_add),
+    };
     let now = Point { time_ns: ledger.status.now_ns, samples: 1, bytes, count };
     let bytes_per_minute = live.series.per_minute(samples);
     let count_per_minute = counts.map(|counts| counts.per_minute(samples));

@@ -66,6 +66,8 @@ pub(crate) struct Turnover {
     /// Number of samples between the births of the older and the younger live ones, without the oldest and the youngest
     /// tenth.
     pub born_over: u64,
+    /// Number of its samples before the last one was made, live or not.
+    pub newest_at: u64,
 }
 
 /// Fewer points allow no verdict.
@@ -117,14 +119,17 @@ fn told(steps: &[Step], whole: u64, turnover: Turnover) -> Verdict {
     // If records come and go, the youngest are left, and those were made at one time.
     let is_kept = turnover.ever / 2 < turnover.live;
     let made_at_once = is_kept && turnover.born_over.saturating_mul(AT_ONCE) <= whole;
+    // Those that were freed at the beginning were tried out.
+    let is_replaced = !is_kept && turnover.newest_at.saturating_mul(AT_ONCE) > whole;
     if floors.growth > 0 && floors.fell_back.saturating_mul(FALLS_BACK) <= floors.growth {
         return floors.verdict_on_growth(made_at_once);
     }
     let swings = floors.swings.max(floors.fell_back);
     match () {
+        () if turnover.live == 0 && (turnover.ever > 0 || floors.top > 0) => Verdict::HighWater,
         () if swings.saturating_mul(4) > floors.top => Verdict::HighWater,
         () if floors.fell_back.saturating_mul(10) > floors.top => Verdict::HighWater,
-        () if turnover.live > 1 && (turnover.ever / 2 >= turnover.live || !made_at_once) => Verdict::LevelledOff,
+        () if is_replaced || turnover.live > 1 && is_kept && !made_at_once => Verdict::LevelledOff,
         () => Verdict::OneOff,
     }
 }
