@@ -110,3 +110,20 @@ fn what_is_replaced_all_the_time_is_not_one_off() {
     assert_eq!(Said::of(site(62, &[3; 62], &[62; 3], 9)).verdict, "one-off");
     assert_eq!(Said::of(site(62, &[3; 62], &[62; 3], 3)).verdict, "one-off");
 }
+
+/// A cache that fills ever more slowly has levelled off only once it hardly rises.
+#[test]
+fn a_cache_that_still_rises_has_not_levelled_off() {
+    let entry = |n: u64| (300.0 * (1.0 - (-(n as f64) / 25.0).exp())) as u64;
+    let filled = |seconds: u64| {
+        let held: Vec<u64> = (0..seconds).map(entry).collect();
+        let live = *held.last().unwrap();
+        let ages: Vec<u64> =
+            (0..live).map(|block| seconds - held.iter().position(|&had| had > block).unwrap() as u64).collect();
+        Said::of(site(seconds, &held, &ages, 10 * live)).verdict
+    };
+    for seconds in [76, 84, 90, 110] {
+        assert_eq!(filled(seconds), "too-little", "{seconds}");
+    }
+    assert_eq!(filled(240), "levelled-off");
+}

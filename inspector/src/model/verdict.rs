@@ -12,7 +12,7 @@ pub(crate) enum Verdict {
     GrowsSteadily,
     /// There are too few samples, or the growth is too young.
     TooLittle,
-    /// It grew, and then stayed level for a good while.
+    /// It grew, and has not risen for a good while, or hardly; or its size stays and its blocks change.
     LevelledOff,
     /// It rises and falls, or is one buffer as large as ever needed.
     HighWater,
@@ -88,6 +88,10 @@ const OF_FOUR: usize = 3;
 const FALLS_BACK: u64 = 4;
 /// Growth has slowed down if the last third has less than one part in this many of it.
 const SLOW: u64 = 5;
+/// It has all but ended if the last third has at most one part in this many of it.
+const HARDLY: u64 = 20;
+/// It has ended if this part of the stretches, the last ones, have no new highest floor.
+const GOOD_WHILE: usize = 4;
 /// Births over more than one part in this many of the time mean that it was not made at once.
 const AT_ONCE: u64 = 30;
 
@@ -216,6 +220,7 @@ impl Floors {
         let ended = self.rises * 10 >= self.chances * 6 && self.quiet >= 2;
         let lately = self.late.saturating_mul(SLOW) >= self.growth && !ended;
         let one_grows = self.rises >= RISES_OF_ONE && self.rises * 4 >= self.chances * OF_FOUR;
+        let is_level = self.quiet * GOOD_WHILE > self.chances || self.late.saturating_mul(HARDLY) <= self.growth;
         match lately {
             true if one_grows || self.rises >= RISES && self.more_things => Verdict::GrowsSteadily,
             true if self.rises < RISES && self.more_things => Verdict::TooLittle,
@@ -224,6 +229,8 @@ impl Floors {
                 true => Verdict::OneOff,
                 false => Verdict::HighWater,
             },
+            // It still rises, or did so until lately.
+            _ if !is_level => Verdict::TooLittle,
             // It paused as long before, and continued.
             _ if self.quiet < self.longest_quiet => Verdict::TooLittle,
             _ => Verdict::LevelledOff,
