@@ -127,3 +127,20 @@ fn a_cache_that_still_rises_has_not_levelled_off() {
     }
     assert_eq!(filled(240), "levelled-off");
 }
+
+/// Both commands judge by the same rule: if each call site has a verdict, so has doctor.
+#[test]
+fn doctor_and_leaks_judge_alike() {
+    let said = Said::of(site(40, &[3; 40], &[40; 3], 3));
+    assert_eq!((said.verdict.as_str(), &said.doctor["severity"]), ("one-off", &Value::from("ok")), "{}", said.doctor);
+    for (ledger, why) in [(paused(), "it grew steadily, and has paused"), (young(), "it has samples of 19.0 s only")] {
+        let said = Said::of(ledger);
+        let finding = said.doctor["finding"].as_str().unwrap();
+        assert_eq!((said.verdict.as_str(), &said.doctor["severity"]), ("too-little", &Value::from("info")));
+        assert!(finding.contains("demo-server+0x101") && finding.contains(why), "{finding}");
+        assert!(!finding.contains("recorded"), "{finding}");
+    }
+    let said = Said::of(dumped(leaking(me(), 12)));
+    let finding = said.doctor["finding"].as_str().unwrap();
+    assert!(finding.contains("12 samples in 11.0 s, 32 are needed"), "{finding}");
+}
