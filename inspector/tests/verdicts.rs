@@ -144,3 +144,12 @@ fn doctor_and_leaks_judge_alike() {
     let finding = said.doctor["finding"].as_str().unwrap();
     assert!(finding.contains("12 samples in 11.0 s, 32 are needed"), "{finding}");
 }
+
+/// Nothing is said to be freed as a whole that is still there.
+#[test]
+fn a_share_that_is_not_all_is_not_called_all() {
+    let said = Said::of(site(62, &[1; 62], &[0], 2000));
+    assert!(said.text.contains(">99 % freed"), "{}", said.text);
+    let said = Said::of(site(62, &[1; 62], &[], 2000));
+    assert!(said.text.contains("100 % freed"), "{}", said.text);
+}

@@ -104,7 +104,7 @@ fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
         (Some(_), _) => format!("{who} {}", verdict(suspect)),
         (None, Some(freed)) => {
             let by = rate_of(suspect);
-            format!("{who} grows steadily, by {by}: {held}, {:.0} % of all that it allocated are freed", freed * 100.0)
+            format!("{who} grows steadily, by {by}: {held}, {} of all that it allocated are freed", units::share(freed))
         }
         (None, None) => format!("{who}: {}: {held}", verdict(suspect)),
     };
