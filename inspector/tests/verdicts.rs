@@ -5,7 +5,7 @@ use common::growth::{Row, dumped, leaking, sampled};
 use common::*;
 use gpumem_inspector::compose::Composer;
 use gpumem_wire::kinds::{AllocKind, GrowthKind};
-use gpumem_wire::layout::{AllocSlot, StackSlot};
+use gpumem_wire::layout::{AllocSlot, StackSlot, StreamSlot};
 use serde_json::Value;
 
 /// A ledger with a sample a second for so many seconds, and one call site: the MiB (one to a block) that it held at the
@@ -152,4 +152,27 @@ fn a_share_that_is_not_all_is_not_called_all() {
     assert!(said.text.contains(">99 % freed"), "{}", said.text);
     let said = Said::of(site(62, &[1; 62], &[], 2000));
     assert!(said.text.contains("100 % freed"), "{}", said.text);
+}
+
+/// The numbers of the first line count the same call sites: those that hold memory, and those that hold streams.
+#[test]
+fn the_first_line_counts_all_that_may_grow() {
+    let mut ledger = begin(me());
+    let now = monotonic_ns();
+    (ledger.header.heartbeat_ns, ledger.header.created_ns) = (now, now - 121 * SECOND);
+    module(&mut ledger, "/opt/demo/demo-server", APP, 0x10_0000, APP);
+    ledger.stack(0, StackSlot { allocs: 1, ..Default::default() }, &[APP + 0x101]);
+    ledger.stack(1, StackSlot::default(), &[APP + 0x201]);
+    let at = |n: u64| now - (120 - n) * SECOND;
+    let kind = AllocKind::Device as u8;
+    ledger.slots([AllocSlot { stack: 1, addr: 1 << 32, bytes: MIB, time_ns: at(0), kind, ..Default::default() }]);
+    let stream = |n: u64| StreamSlot { handle: n + 1, time_ns: at(n), context: 1, stack: 2, ..Default::default() };
+    ledger.slots((0..120).map(stream));
+    let times: Vec<u64> = (0..120).map(at).collect();
+    let row = |kind, key, held: &dyn Fn(u64) -> (u64, u64)| Row { kind, key, held: (0..120).map(held).collect() };
+    let rows = [row(GrowthKind::Site, 1, &|_| (MIB, 1)), row(GrowthKind::Streams, 2, &|n| (0, n + 1))];
+    sampled(&mut ledger, &times, &rows);
+    let said = Said::of(dumped(ledger));
+    let first = "1 call site holds memory, 1 holds streams, 1 grows steadily";
+    assert!(said.text.lines().any(|line| line.ends_with(first)), "{}", said.text);
 }

@@ -24,6 +24,7 @@ use crate::symbols::Frame;
 use crate::text::units;
 use gpumem_wire::kinds::GrowthKind;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Show what keeps growing: call sites, tags and graphs, with growth, age, and a verdict
@@ -99,9 +100,31 @@ struct Report {
     /// Memory that is freed here and open elsewhere, or owned by another process.
     #[serde(skip_serializing_if = "Shared::is_empty")]
     sharing: Shared,
+    /// Call sites that hold something, for the text.
+    #[serde(skip)]
+    holding: Holding,
     /// Classes that the text sums up.
     #[serde(skip)]
     summed: Summed,
+}
+
+/// Call sites that hold memory, and those that hold things without bytes, with the kinds of these things.
+struct Holding {
+    memory: u64,
+    things: u64,
+    kinds: BTreeSet<&'static str>,
+}
+
+impl Holding {
+    fn of(all: &[Suspect]) -> Self {
+        let sites = || all.iter().filter(|suspect| is_site(suspect));
+        let things = || sites().filter(|suspect| suspect.bytes == 0 && suspect.live > 0);
+        Self {
+            memory: sites().filter(|suspect| suspect.bytes > 0).count() as u64,
+            things: things().count() as u64,
+            kinds: things().map(|suspect| suspect.kind.name()).collect(),
+        }
+    }
 }
 
 /// Classes of graphs: there may be thousands, and they repeat the bytes of call sites.
@@ -182,6 +205,7 @@ impl Args {
         let heap = found.heap;
         let (samples, sampled_ns) = (found.samples.points.len(), found.samples.span_ns());
         let mut all = found.all;
+        let holding = Holding::of(&all);
         let every = self.all || context.global.json;
         let summed = if every { Summed::default() } else { Summed::take_from(&mut all) };
         let suspects_total = all.len();
@@ -204,6 +228,7 @@ impl Args {
             growing_bytes_per_minute,
             left_by_graphs: left::by_graphs(ledger),
             sharing: context.shared(ledger, &self.target),
+            holding,
             summed,
         }
     }
