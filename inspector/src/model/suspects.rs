@@ -156,6 +156,8 @@ pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     // A sample does not see what is allocated while it is taken.
     let seen_ns = samples.points.iter().rev().nth(1).map_or(0, |point| point.time_ns);
     let numbered = numbered(ledger, &samples);
+    let made = numbered.iter().filter(|((kind, _), _)| *kind != GrowthKind::Heap).map(|(_, live)| live.newest_ns());
+    let active_ns = made.max().unwrap_or(0);
     let is_lost = |kind: GrowthKind, live: &Live| {
         kind == GrowthKind::Site && !live.has_row && live.born.iter().any(|&(time_ns, _)| time_ns < seen_ns)
     };
@@ -172,8 +174,10 @@ pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     for ((kind, number), live) in numbered {
         named.entry((kind, names.name(ledger, kind, number))).or_default().join(live);
     }
-    let mut all: Vec<Suspect> =
-        named.into_iter().map(|((kind, name), live)| suspect(ledger, &samples, since, kind, &name, live)).collect();
+    let mut all: Vec<Suspect> = named
+        .into_iter()
+        .map(|((kind, name), live)| suspect(ledger, &samples, (since, active_ns), kind, &name, live))
+        .collect();
     let heap = all.iter().position(|suspect| suspect.kind == GrowthKind::Heap).map(|at| all.remove(at));
     let heap = heap.map(|heap| outside(heap, &all));
     all.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| worse(a, b)).then_with(|| a.key.cmp(&b.key)));
@@ -275,7 +279,7 @@ impl SiteNames {
 fn suspect(
     ledger: &Ledger,
     samples: &Samples,
-    since: Option<&Moment>,
+    (since, active_ns): (Option<&Moment>, u64),
     kind: GrowthKind,
     name: &str,
     mut live: Live,
@@ -289,9 +293,10 @@ fn suspect(
     let age = |born: Option<&(u64, u64)>| born.map_or(0, |&(time_ns, _)| ledger.age(time_ns));
     let seen = |ns: u64| Some(ns).filter(|&ns| ns > 0 && live.first_ns > 0).map(|ns| ledger.age(ns));
     // The newest allocation is in no sample yet.
-    let last_ns = live.born.last().map_or(0, |&(time_ns, _)| time_ns).max(live.last_ns);
+    let last_ns = live.newest_ns();
     let counts = is_counted(kind, bytes).then(|| live.series.counts());
-    let steps = steps(kind, counts.as_ref().unwrap_or(&live.series));
+    let judged = counts.clone().unwrap_or_else(|| live.series.clone());
+    let steps = steps(kind, &judged);
     let before = live.series.points.iter().filter(|point| point.time_ns < last_ns);
     let turnover = Turnover {
         ever: live.ever.max(count),
@@ -309,6 +314,11 @@ fn suspect(
         GrowthKind::Graphs | GrowthKind::Class => live.count.judge(ledger, samples, &live.series, turnover, verdict),
         _ => (verdict, None),
     };
+    let has_stopped = |series: &Series| has_stopped(samples, kind, series, turnover, active_ns);
+    let is_graphs = matches!(kind, GrowthKind::Graphs | GrowthKind::Class);
+    let has_stopped =
+        verdict == Verdict::LevelledOff && (has_stopped(&judged) || is_graphs && has_stopped(&live.series.counts()));
+    let verdict = if has_stopped { Verdict::TooLittle } else { verdict };
     // Frees by tag and class are not counted.
     let counted = balance.map_or((live.ever, live.ever.saturating_sub(count)), |of| (of.made, of.destroyed));
     let counted = Some(counted).filter(|&(ever, _)| ever > 0);
@@ -332,7 +342,7 @@ fn suspect(
         bytes_per_minute,
         count_per_minute,
         bytes_per_mark: per_mark(ledger, samples, &live.series).filter(|_| count_per_minute.is_none()),
-        has_paused,
+        has_paused: has_paused || has_stopped,
         samples: live.series.points.len(),
         sampled_ns: samples.unparked_over(&live.series.points),
         stack: live.stack,
@@ -349,6 +359,16 @@ fn has_paused(samples: &Samples, born: &[(u64, u64)], now_ns: u64) -> bool {
     let longest = born.windows(2).map(|pair| samples.unparked_ns(pair[0].0, pair[1].0)).max();
     let since = born.last().map_or(0, |&(last_ns, _)| samples.unparked_ns(last_ns, until_ns));
     born.len() >= SOME && longest.is_some_and(|longest| since > 2 * longest)
+}
+
+/// True if it grew steadily as long as the process made anything, and the process has been idle since, for less time than
+/// it grew. That it stopped then shows nothing: a server that nobody asks loses nothing.
+fn has_stopped(samples: &Samples, kind: GrowthKind, series: &Series, turnover: Turnover, active_ns: u64) -> bool {
+    let before = series.points.iter().filter(|point| point.time_ns <= active_ns).copied().collect();
+    let before = Series { points: before };
+    let (Some(first), Some(last)) = (before.points.first(), samples.points.last()) else { return false };
+    let (grew, idle) = (samples.unparked_ns(first.time_ns, active_ns), samples.unparked_ns(active_ns, last.time_ns));
+    idle < grew && verdict::grew_steadily(&steps(kind, &before), turnover)
 }
 
 /// Returns the steps that a verdict is judged on.

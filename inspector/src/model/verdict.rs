@@ -117,6 +117,12 @@ pub(crate) fn judge(steps: &[Step], turnover: Turnover) -> Verdict {
     }
 }
 
+/// True if these samples alone show steady growth. They may be few points, since older ones are coarse.
+pub(crate) fn grew_steadily(steps: &[Step], turnover: Turnover) -> bool {
+    let whole: u64 = steps.iter().fold(0, |sum: u64, step| sum.saturating_add(step.samples));
+    !steps.is_empty() && whole >= ENOUGH as u64 && told(steps, whole, turnover) == Verdict::GrowsSteadily
+}
+
 /// As [`judge`], for enough points, with the number of their samples.
 fn told(steps: &[Step], whole: u64, turnover: Turnover) -> Verdict {
     let floors = Floors::of(&cut(steps, whole), whole);
