@@ -188,6 +188,31 @@ fn a_refusal_says_whose_limit_it_was() {
     assert_eq!([0, 1].map(|at| answer["events"][at]["text"].as_str().unwrap()), whose);
 }
 
+/// A leak may fill the limit, so the call site that holds most is named beside a larger limit.
+#[test]
+fn who_holds_most_is_named_if_memory_runs_out() {
+    let with_a_holder = |mut ledger: Composer| {
+        module(&mut ledger, "/opt/demo/demo-server", APP, 0x10_0000, APP);
+        ledger.stack(0, StackSlot { allocs: 62, ..Default::default() }, &[APP + 0x101]);
+        ledger.slots((100..162).map(|serial| AllocSlot { stack: 1, ..live(serial, 10 * MIB) }));
+        let dir = dir();
+        dir.put(me(), ledger);
+        let answer = dir.gpumem(&["doctor", "--json", &me().pid.to_string()]);
+        let report: Value = serde_json::from_str(&answer.out).unwrap();
+        let found = report["findings"].as_array().unwrap().iter().find(|found| found["id"] == "memory").unwrap();
+        ["finding", "fix"].map(|field| found[field].as_str().unwrap().to_owned())
+    };
+    let mut no_limit = refused("GPUMEM_LIMIT=", false);
+    let (kind, time_ns) = (EventKind::OutOfMemory as u8, monotonic_ns() - 3 * SECOND);
+    no_limit.slots([EventSlot { kind, seq: 3, time_ns, a: MIB, b: 900 * MIB, tid: 9, ..Default::default() }]);
+    for ledger in [refused("", true), refused("", false), no_limit] {
+        let [said, fix] = with_a_holder(ledger);
+        let holder = "demo-server+0x101 holds most now: 620.0 MiB in 62 allocations, 67 % of the live device memory";
+        assert!(said.ends_with(holder), "{said}");
+        assert!(fix.contains(&format!("gpumem allocs {}", me().pid)), "{fix}");
+    }
+}
+
 #[test]
 fn a_limit_that_was_raised_since_is_not_to_be_raised_again() {
     let raise = format!("gpumem set {} LIMIT=450MiB", me().pid);

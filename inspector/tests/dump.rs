@@ -3,6 +3,9 @@
 
 mod common;
 use common::*;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::{AllocSlot, TableKind};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -174,4 +177,52 @@ fn a_dump_without_a_name_is_named_by_its_pid() {
     command.env("GPUMEM_DIR", dir.path()).current_dir(work.path()).arg("dump");
     assert_eq!(answer(command).code, 0);
     assert!(work.path().join(format!("gpumem-{}.gpumem", me().pid)).is_file());
+}
+
+/// The counters are read a moment after the table of live allocations, and the process goes on meanwhile.
+#[test]
+fn the_sums_of_a_dump_are_those_of_its_rows() {
+    let kind = AllocKind::Device;
+    // By the counters there are this many, of a MiB each; two are listed.
+    for (made, freed) in [(3, 0), (5, 3), (4, 3), (2, 0), (1, 0)] {
+        let dir = dir();
+        let mut ledger = begin(me());
+        ledger.header.heartbeat_ns = monotonic_ns();
+        let slot = |serial: u64| AllocSlot {
+            serial,
+            addr: serial << 32,
+            bytes: MIB,
+            kind: kind as u8,
+            time_ns: monotonic_ns(),
+            ..Default::default()
+        };
+        ledger.slots((1..=2).map(slot));
+        let mut shard = vec![0; counters::PER_SHARD];
+        (shard[counters::allocs(kind)], shard[counters::frees(kind)]) = (made, freed);
+        (shard[counters::alloc_bytes(kind)], shard[counters::free_bytes(kind)]) = (made * MIB, freed * MIB);
+        ledger.words(TableKind::Counters, &shard);
+        dir.put(me(), ledger);
+        let to = dir.path().join("dump");
+        assert_eq!(dump(&dir, &to).code, 0);
+        let said = dir.json(&["allocs", to.to_str().unwrap()]);
+        let sums = [&said["live"], &said["process_live"]["count"], &said["kinds"][0]["live"]];
+        assert_eq!(sums, [2, 2, 2], "{made} made, {freed} freed");
+        assert_eq!([&said["bytes"], &said["process_live"]["device"]], [2 * MIB, 2 * MIB]);
+        let made_and_freed = ["allocs", "frees"].map(|field| said["kinds"][0][field].as_u64().unwrap());
+        assert!(made_and_freed[0] >= made && made_and_freed[1] >= freed, "{made_and_freed:?}");
+    }
+}
+
+/// If records were dropped, the counters know more than the rows.
+#[test]
+fn the_sums_of_a_dump_have_what_was_dropped() {
+    let dir = dir();
+    let mut ledger = begin(me());
+    let mut shard = vec![0; counters::PER_SHARD];
+    (shard[counters::allocs(AllocKind::Device)], shard[counters::DROPPED_RECORDS]) = (7, 7);
+    ledger.words(TableKind::Counters, &shard);
+    dir.put(me(), ledger);
+    let to = dir.path().join("dump");
+    assert_eq!(dump(&dir, &to).code, 0);
+    assert_eq!(dir.json(&["allocs", to.to_str().unwrap()])["process_live"]["count"], 7);
 }

@@ -59,6 +59,18 @@ fn the_living_are_listed_without_dead_ledgers_of_other_versions() {
     assert_eq!((rows.len(), &rows[0]["pid"], &rows[0]["status"]), (1, &json!(me().pid), &json!("unreadable")));
 }
 
+/// Ledgers that ended less than a day ago are removed only by another command, so that one is named.
+#[test]
+fn the_command_that_removes_young_ledgers_is_named() {
+    let dir = dir();
+    dir.put(dead(999_991), demo(dead(999_991)));
+    let all = findings(&dir, &[]);
+    let stale = all.iter().find(|found| found["id"] == "stale-ledgers").unwrap();
+    assert!(stale["fix"].as_str().unwrap().contains("gpumem clean --all removes all"), "{stale}");
+    assert!(dir.ok(&["clean"]).contains("kept"));
+    assert!(dir.ok(&["clean", "--all"]).contains("removed"));
+}
+
 #[test]
 fn what_cannot_be_read_is_listed_last() {
     let dir = dir();
@@ -139,7 +151,8 @@ fn doctor_tells_the_end_of_a_dead_process() {
     let (severity, said) = finding("999991", "recording");
     assert_eq!(severity, "warning");
     assert!(
-        said.starts_with("demo-server was killed ") && said.ends_with(" ago, without closing its ledger"),
+        said.starts_with("demo-server ended without exit handlers (killed or _exit) ")
+            && said.ends_with(" ago; its ledger was not closed"),
         "{said}"
     );
     assert_eq!(finding("999991", "dropped"), ("warning".into(), "7 records did not fit into the ledger".into()));

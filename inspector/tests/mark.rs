@@ -63,7 +63,7 @@ fn where_no_command_can_go_it_says_why() {
     dir.put(dead, demo(dead));
     let got = dir.gpumem(&["mark", "x", &dead.pid.to_string()]);
     assert_eq!(got.code, 3);
-    assert!(got.err.contains("is not running: killed"), "{}", got.err);
+    assert!(got.err.contains("is not running: ended without exit handlers (killed or _exit) "), "{}", got.err);
     assert_eq!(dir.gpumem(&["mark", " "]).code, 2);
 }
 

@@ -55,7 +55,7 @@ fn found(word: &OsStr, live: bool) -> Vec<CompletionCandidate> {
     let fits = |found: &FoundProcess| found.is_live() || !live && found.status().is_some();
     let one = |found: FoundProcess| {
         let (pid, name) = (found.pid.to_string(), clean(&found.name()).into_owned());
-        let status = found.status().filter(|status| !status.running()).map(|status| format!(", {}", status.text()));
+        let status = found.status().filter(|status| !status.running()).map(|status| format!(", {}", status.short()));
         let status = status.unwrap_or_default();
         if pid.starts_with(typed) {
             return Some(candidate(pid, &format!("{name}{status}")));

@@ -142,7 +142,7 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
     }));
     composer.slots_at(snapshot.streams.iter().map(|(&stream, slot)| (stream as usize - 1, *slot)));
     composer.slots_at(snapshot.codes.iter().map(|(&code, slot)| (code as usize, *slot)));
-    composer.words(TableKind::Counters, &snapshot.counters);
+    composer.words(TableKind::Counters, &totals::counters_of_listed(ledger));
     composer.slots_at(snapshot.growth.rows().map(|(row, slot)| (row as usize, *slot)));
     composer.words(TableKind::GrowthPoints, snapshot.growth.words());
     let mut addresses = BTreeSet::new();

@@ -51,7 +51,7 @@ pub(super) struct Row {
     rss_bytes: Option<u64>,
     #[serde(serialize_with = "crate::text::serialize_maybe_path")]
     pub(super) ledger: Option<PathBuf>,
-    /// In `top`: the growth of its device memory per minute, and its history.
+    /// In `top`: the growth of all memory that it holds, per minute, and its history.
     #[serde(skip)]
     pub(super) growing: Option<(f64, String)>,
     /// True for a dead process whose ledger needs another version of gpumem.

@@ -71,6 +71,12 @@ pub(crate) fn series(samples: &[SampleSlot], column: impl Fn(&SampleSlot) -> u64
     Series::in_order(samples.iter().map(point).skip_while(|point| is_looked_at && point.bytes == 0).collect())
 }
 
+/// Returns all live bytes at a sample, wherever they lie.
+pub(crate) fn held_bytes(sample: &SampleSlot) -> u64 {
+    let parts = [sample.device_live, sample.host_live, sample.managed_live, sample.unknown_live];
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
 /// Growth of every number over the samples.
 #[derive(Serialize)]
 pub(crate) struct AllGrowth {

@@ -33,6 +33,11 @@ impl Live {
         self.born.push((time_ns, bytes));
     }
 
+    /// Returns the time of the last record, as far as it is known; 0: unknown.
+    pub(super) fn newest_ns(&self) -> u64 {
+        self.born.iter().map(|&(time_ns, _)| time_ns).max().unwrap_or(0).max(self.last_ns)
+    }
+
     pub(super) fn join(&mut self, other: Self) {
         self.series.add(other.series);
         self.bytes = self.bytes.saturating_add(other.bytes);

@@ -72,7 +72,7 @@ pub(crate) struct About {
     pub pid: u32,
     pub name: String,
     pub cmdline: String,
-    /// "running", "killed 12 s ago".
+    /// "running", "exited 12 s ago".
     pub life: String,
     /// Start of the ledger, and the moment of this summary: nanoseconds since 1970.
     pub began_unix_ns: u64,

@@ -86,6 +86,9 @@ pub(crate) struct Suspect {
     /// Mean growth from mark to mark, if there are two or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_mark: Option<f64>,
+    /// True if it grew steadily, and made nothing for some time.
+    #[serde(skip)]
+    pub has_paused: bool,
     /// Number of points behind the verdict, and the time that they cover.
     pub samples: usize,
     pub sampled_ns: u64,
@@ -109,6 +112,11 @@ impl Suspect {
     pub(crate) fn since(&self) -> Option<&Grown> {
         self.growth.last()
     }
+
+    /// Returns the most bytes by which it may have grown since then. Without samples it may be all of them.
+    pub(crate) fn may_have_grown(&self) -> u64 {
+        self.since().map_or(self.bytes, |grown| u64::try_from(grown.bytes_change).unwrap_or(0))
+    }
 }
 
 /// All suspects, with the data behind them.
@@ -130,12 +138,26 @@ pub(crate) fn growing(all: &[Suspect]) -> impl Iterator<Item = &Suspect> {
     all.iter().filter(|suspect| is_site(suspect) && suspect.grows())
 }
 
+/// Returns the call sites that grew, and on which there is no verdict yet: the one that grew most first.
+pub(crate) fn unclear(all: &[Suspect]) -> Vec<&Suspect> {
+    let things =
+        |suspect: &Suspect| suspect.count_per_minute.and(suspect.since()).map_or(0, |of| of.count_change.max(0));
+    let grew = |suspect: &Suspect| (suspect.may_have_grown(), things(suspect));
+    let is_unclear =
+        |suspect: &&Suspect| is_site(suspect) && suspect.verdict == Verdict::TooLittle && grew(suspect) > (0, 0);
+    let mut unclear: Vec<&Suspect> = all.iter().filter(is_unclear).collect();
+    unclear.sort_by_key(|suspect| std::cmp::Reverse(grew(suspect)));
+    unclear
+}
+
 /// Returns all holders in the ledger.
 pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     let samples = Samples::of(ledger);
     // A sample does not see what is allocated while it is taken.
     let seen_ns = samples.points.iter().rev().nth(1).map_or(0, |point| point.time_ns);
     let numbered = numbered(ledger, &samples);
+    let made = numbered.iter().filter(|((kind, _), _)| *kind != GrowthKind::Heap).map(|(_, live)| live.newest_ns());
+    let active_ns = made.max().unwrap_or(0);
     let is_lost = |kind: GrowthKind, live: &Live| {
         kind == GrowthKind::Site && !live.has_row && live.born.iter().any(|&(time_ns, _)| time_ns < seen_ns)
     };
@@ -152,8 +174,10 @@ pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     for ((kind, number), live) in numbered {
         named.entry((kind, names.name(ledger, kind, number))).or_default().join(live);
     }
-    let mut all: Vec<Suspect> =
-        named.into_iter().map(|((kind, name), live)| suspect(ledger, &samples, since, kind, &name, live)).collect();
+    let mut all: Vec<Suspect> = named
+        .into_iter()
+        .map(|((kind, name), live)| suspect(ledger, &samples, (since, active_ns), kind, &name, live))
+        .collect();
     let heap = all.iter().position(|suspect| suspect.kind == GrowthKind::Heap).map(|at| all.remove(at));
     let heap = heap.map(|heap| outside(heap, &all));
     all.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| worse(a, b)).then_with(|| a.key.cmp(&b.key)));
@@ -255,7 +279,7 @@ impl SiteNames {
 fn suspect(
     ledger: &Ledger,
     samples: &Samples,
-    since: Option<&Moment>,
+    (since, active_ns): (Option<&Moment>, u64),
     kind: GrowthKind,
     name: &str,
     mut live: Live,
@@ -269,19 +293,32 @@ fn suspect(
     let age = |born: Option<&(u64, u64)>| born.map_or(0, |&(time_ns, _)| ledger.age(time_ns));
     let seen = |ns: u64| Some(ns).filter(|&ns| ns > 0 && live.first_ns > 0).map(|ns| ledger.age(ns));
     // The newest allocation is in no sample yet.
-    let last_ns = live.born.last().map_or(0, |&(time_ns, _)| time_ns).max(live.last_ns);
+    let last_ns = live.newest_ns();
     let counts = is_counted(kind, bytes).then(|| live.series.counts());
-    let steps = steps(kind, counts.as_ref().unwrap_or(&live.series));
-    let turnover = Turnover { ever: live.ever.max(count), live: count, born_over: born_over(samples, &live.born) };
+    let judged = counts.clone().unwrap_or_else(|| live.series.clone());
+    let steps = steps(kind, &judged);
+    let before = live.series.points.iter().filter(|point| point.time_ns < last_ns);
+    let turnover = Turnover {
+        ever: live.ever.max(count),
+        live: count,
+        born_over: born_over(samples, &live.born),
+        newest_at: before.map(|point| point.samples).fold(0, u64::saturating_add),
+    };
     let now = Point { time_ns: ledger.status.now_ns, samples: 1, bytes, count };
     let bytes_per_minute = live.series.per_minute(samples);
     let count_per_minute = counts.map(|counts| counts.per_minute(samples));
     let verdict = verdict::judge(&steps, turnover).at_a_rate(count_per_minute.unwrap_or(bytes_per_minute));
-    let verdict = unless_paused(verdict, samples, &live.born, now.time_ns);
+    let has_paused = verdict == Verdict::GrowsSteadily && has_paused(samples, &live.born, now.time_ns);
+    let verdict = if has_paused { Verdict::TooLittle } else { verdict };
     let (verdict, balance) = match kind {
         GrowthKind::Graphs | GrowthKind::Class => live.count.judge(ledger, samples, &live.series, turnover, verdict),
         _ => (verdict, None),
     };
+    let has_stopped = |series: &Series| has_stopped(samples, kind, series, turnover, active_ns);
+    let is_graphs = matches!(kind, GrowthKind::Graphs | GrowthKind::Class);
+    let has_stopped =
+        verdict == Verdict::LevelledOff && (has_stopped(&judged) || is_graphs && has_stopped(&live.series.counts()));
+    let verdict = if has_stopped { Verdict::TooLittle } else { verdict };
     // Frees by tag and class are not counted.
     let counted = balance.map_or((live.ever, live.ever.saturating_sub(count)), |of| (of.made, of.destroyed));
     let counted = Some(counted).filter(|&(ever, _)| ever > 0);
@@ -305,6 +342,7 @@ fn suspect(
         bytes_per_minute,
         count_per_minute,
         bytes_per_mark: per_mark(ledger, samples, &live.series).filter(|_| count_per_minute.is_none()),
+        has_paused: has_paused || has_stopped,
         samples: live.series.points.len(),
         sampled_ns: samples.unparked_over(&live.series.points),
         stack: live.stack,
@@ -312,16 +350,25 @@ fn suspect(
     }
 }
 
-/// Withdraws "grows" if nothing new came for twice as long as the longest pause before: the growth may be over. What came
-/// after the last sample is not known: the process may have been killed since.
-fn unless_paused(verdict: Verdict, samples: &Samples, born: &[(u64, u64)], now_ns: u64) -> Verdict {
+/// True if nothing new came for twice as long as the longest pause before: growth may be over. What came after the last
+/// sample is not known: the process may have been killed since.
+fn has_paused(samples: &Samples, born: &[(u64, u64)], now_ns: u64) -> bool {
     /// With fewer, the longest pause is meaningless.
     const SOME: usize = 4;
     let until_ns = samples.points.last().map_or(now_ns, |last| last.time_ns.min(now_ns));
     let longest = born.windows(2).map(|pair| samples.unparked_ns(pair[0].0, pair[1].0)).max();
     let since = born.last().map_or(0, |&(last_ns, _)| samples.unparked_ns(last_ns, until_ns));
-    let has_paused = born.len() >= SOME && longest.is_some_and(|longest| since > 2 * longest);
-    if verdict == Verdict::GrowsSteadily && has_paused { Verdict::TooLittle } else { verdict }
+    born.len() >= SOME && longest.is_some_and(|longest| since > 2 * longest)
+}
+
+/// True if it grew steadily as long as the process made anything, and the process has been idle since, for less time than
+/// it grew. That it stopped then shows nothing: a server that nobody asks loses nothing.
+fn has_stopped(samples: &Samples, kind: GrowthKind, series: &Series, turnover: Turnover, active_ns: u64) -> bool {
+    let before = series.points.iter().filter(|point| point.time_ns <= active_ns).copied().collect();
+    let before = Series { points: before };
+    let (Some(first), Some(last)) = (before.points.first(), samples.points.last()) else { return false };
+    let (grew, idle) = (samples.unparked_ns(first.time_ns, active_ns), samples.unparked_ns(active_ns, last.time_ns));
+    idle < grew && verdict::grew_steadily(&steps(kind, &before), turnover)
 }
 
 /// Returns the steps that a verdict is judged on.

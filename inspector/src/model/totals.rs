@@ -5,6 +5,7 @@ use super::{Ledger, cache};
 use crate::source::liveness::Status;
 use crate::source::process::Resident;
 use crate::source::world::World;
+use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Space};
 use gpumem_wire::layout::GraphSlot;
 use gpumem_wire::location::Tally;
@@ -116,6 +117,30 @@ pub(crate) fn live(snapshot: &Snapshot, status: &Status) -> Live {
         (live.device, live.parked) = (0, snapshot.header.parked_bytes);
     }
     live
+}
+
+/// Returns the counters as the table of live allocations has it. The process goes on while both are read, so that the
+/// counters may be of another moment by some allocations and frees. If records were dropped, the counters know more.
+pub(crate) fn counters_of_listed(ledger: &Ledger) -> Vec<u64> {
+    let snapshot = &ledger.snapshot;
+    let mut counters = snapshot.counters.clone();
+    if snapshot.counter(counters::DROPPED_RECORDS) > 0 || snapshot.cut.is_some() {
+        return counters;
+    }
+    for row in Tally::all_of_memory() {
+        let listed = snapshot.allocs.iter().filter(|alloc| (alloc.kind, alloc.space()) == (row.kind as u8, row.space));
+        let (count, bytes) = listed.fold((0_u64, 0_u64), |sum, alloc| (sum.0 + 1, sum.1.saturating_add(alloc.bytes)));
+        for (made, freed, live) in [(row.allocs(), row.frees(), count), (row.alloc_bytes(), row.free_bytes(), bytes)] {
+            let (Some(ever), Some(gone)) = (counters.get(made).copied(), counters.get(freed).copied()) else {
+                continue;
+            };
+            match ever.checked_sub(live) {
+                Some(frees) if frees >= gone => counters[freed] = frees,
+                _ => counters[made] = live.saturating_add(gone),
+            }
+        }
+    }
+    counters
 }
 
 /// Host memory: the part of the process's resident memory that the GPU runtime's objects explain.

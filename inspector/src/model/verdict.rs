@@ -12,7 +12,7 @@ pub(crate) enum Verdict {
     GrowsSteadily,
     /// There are too few samples, or the growth is too young.
     TooLittle,
-    /// It grew, and then stayed level for a good while.
+    /// It grew, and has not risen for a good while, or hardly; or its size stays and its blocks change.
     LevelledOff,
     /// It rises and falls, or is one buffer as large as ever needed.
     HighWater,
@@ -66,6 +66,8 @@ pub(crate) struct Turnover {
     /// Number of samples between the births of the older and the younger live ones, without the oldest and the youngest
     /// tenth.
     pub born_over: u64,
+    /// Number of its samples before the last one was made, live or not.
+    pub newest_at: u64,
 }
 
 /// Fewer points allow no verdict.
@@ -86,6 +88,10 @@ const OF_FOUR: usize = 3;
 const FALLS_BACK: u64 = 4;
 /// Growth has slowed down if the last third has less than one part in this many of it.
 const SLOW: u64 = 5;
+/// It has all but ended if the last third has at most one part in this many of it.
+const HARDLY: u64 = 20;
+/// It has ended if this part of the stretches, the last ones, have no new highest floor.
+const GOOD_WHILE: usize = 4;
 /// Births over more than one part in this many of the time mean that it was not made at once.
 const AT_ONCE: u64 = 30;
 
@@ -111,20 +117,29 @@ pub(crate) fn judge(steps: &[Step], turnover: Turnover) -> Verdict {
     }
 }
 
+/// True if these samples alone show steady growth. They may be few points, since older ones are coarse.
+pub(crate) fn grew_steadily(steps: &[Step], turnover: Turnover) -> bool {
+    let whole: u64 = steps.iter().fold(0, |sum: u64, step| sum.saturating_add(step.samples));
+    !steps.is_empty() && whole >= ENOUGH as u64 && told(steps, whole, turnover) == Verdict::GrowsSteadily
+}
+
 /// As [`judge`], for enough points, with the number of their samples.
 fn told(steps: &[Step], whole: u64, turnover: Turnover) -> Verdict {
     let floors = Floors::of(&cut(steps, whole), whole);
     // If records come and go, the youngest are left, and those were made at one time.
     let is_kept = turnover.ever / 2 < turnover.live;
     let made_at_once = is_kept && turnover.born_over.saturating_mul(AT_ONCE) <= whole;
+    // Those that were freed at the beginning were tried out.
+    let is_replaced = !is_kept && turnover.newest_at.saturating_mul(AT_ONCE) > whole;
     if floors.growth > 0 && floors.fell_back.saturating_mul(FALLS_BACK) <= floors.growth {
         return floors.verdict_on_growth(made_at_once);
     }
     let swings = floors.swings.max(floors.fell_back);
     match () {
+        () if turnover.live == 0 && (turnover.ever > 0 || floors.top > 0) => Verdict::HighWater,
         () if swings.saturating_mul(4) > floors.top => Verdict::HighWater,
         () if floors.fell_back.saturating_mul(10) > floors.top => Verdict::HighWater,
-        () if turnover.live > 1 && (turnover.ever / 2 >= turnover.live || !made_at_once) => Verdict::LevelledOff,
+        () if is_replaced || turnover.live > 1 && is_kept && !made_at_once => Verdict::LevelledOff,
         () => Verdict::OneOff,
     }
 }
@@ -211,6 +226,7 @@ impl Floors {
         let ended = self.rises * 10 >= self.chances * 6 && self.quiet >= 2;
         let lately = self.late.saturating_mul(SLOW) >= self.growth && !ended;
         let one_grows = self.rises >= RISES_OF_ONE && self.rises * 4 >= self.chances * OF_FOUR;
+        let is_level = self.quiet * GOOD_WHILE > self.chances || self.late.saturating_mul(HARDLY) <= self.growth;
         match lately {
             true if one_grows || self.rises >= RISES && self.more_things => Verdict::GrowsSteadily,
             true if self.rises < RISES && self.more_things => Verdict::TooLittle,
@@ -219,6 +235,8 @@ impl Floors {
                 true => Verdict::OneOff,
                 false => Verdict::HighWater,
             },
+            // It still rises, or did so until lately.
+            _ if !is_level => Verdict::TooLittle,
             // It paused as long before, and continued.
             _ if self.quiet < self.longest_quiet => Verdict::TooLittle,
             _ => Verdict::LevelledOff,

@@ -196,9 +196,8 @@ pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
     say(!settings.control, "nothing is sampled in this process: GPUMEM_CONTROL=0 turns that off".into());
     let marks_alone = settings.control && settings.growth_interval == 0;
     say(marks_alone, "GPUMEM_GROWTH_INTERVAL=0: samples are taken only at a gpumem mark".into());
-    // A dump or a dead process gets no more samples.
-    let interval_ns = if ledger.status.running() { settings.growth_interval } else { 0 };
-    say(settings.control && samples.points.len() < ENOUGH, too_little(interval_ns, samples));
+    let too_few = too_few(ledger, samples);
+    say(settings.control && too_few.is_some(), too_few.unwrap_or_default());
     say(
         settings.stacks == 0,
         "no call stacks are recorded (GPUMEM_STACKS=0): all call sites are one, and tags alone tell who".into(),
@@ -211,6 +210,30 @@ pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
     let lost = text::count(found.without_row, "call stack");
     say(found.without_row > 0, format!("{lost} with live memory have no history: there is no more room for one"));
     remarks
+}
+
+/// Names the call sites without a verdict, and says why they have none. The one that grew most comes first.
+pub(crate) fn without_verdict(unclear: &[&Suspect]) -> String {
+    let Some(most) = unclear.first() else { return "each call site has a verdict".into() };
+    let why = match most {
+        Suspect { samples, sampled_ns, .. } if *samples < ENOUGH => {
+            format!("it has samples of {} only", units::span(*sampled_ns))
+        }
+        Suspect { has_paused: true, .. } => "it grew steadily, and has paused".into(),
+        _ => "its growth has only just begun, has paused or slows down".into(),
+    };
+    let about = format!("{} ({}): {why}", who(most), held(most));
+    match unclear.len() {
+        1 => format!("there is no verdict yet on {about}"),
+        n => format!("there is no verdict yet on {n} call sites that grew; most did {about}"),
+    }
+}
+
+/// Says how many samples there are, if they are too few for a verdict.
+pub(crate) fn too_few(ledger: &Ledger, samples: &Samples) -> Option<String> {
+    // A dump or a dead process gets no more samples.
+    let interval_ns = if ledger.status.running() { ledger.settings().growth_interval } else { 0 };
+    (samples.points.len() < ENOUGH).then(|| too_little(interval_ns, samples))
 }
 
 fn too_little(interval_ns: u64, samples: &Samples) -> String {

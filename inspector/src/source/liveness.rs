@@ -119,9 +119,16 @@ impl Status {
         self.life == Life::Parked
     }
 
-    /// For people: "running", "killed 12 s ago".
+    /// For people: "running", "exited 12 s ago". Neither the ledger nor the kernel tells a kill from `_exit`, by which
+    /// workers of a server often end.
     pub(crate) fn text(&self) -> String {
-        self.with(crate::text::units::span)
+        match self.life {
+            Life::Killed => {
+                let ago = crate::text::units::span(self.ago_ns);
+                format!("ended without exit handlers (killed or _exit) {ago} ago")
+            }
+            _ => self.with(crate::text::units::span),
+        }
     }
 
     /// As [`text`](Self::text), for a column: "killed 12 min ago".

@@ -78,9 +78,13 @@ fn local(unix_seconds: u64) -> Option<libc::tm> {
     (!answer.is_null()).then_some(tm)
 }
 
-/// A share of 1 as percent.
+/// A share of 1 as percent. Less than all is not called all, and more than nothing not nothing.
 pub(crate) fn share(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
+    match share * 100.0 {
+        little if little > 0.0 && little < 0.5 => "<1 %".into(),
+        most if (99.5..100.0).contains(&most) => ">99 %".into(),
+        percent => format!("{percent:.0} %"),
+    }
 }
 
 /// Hundredths as percent.
@@ -88,6 +92,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     match part as f64 * 100.0 / whole as f64 {
         _ if whole == 0 => String::new(),
         little if part > 0 && little < 1.0 => "<1 %".into(),
+        most if part < whole && most >= 99.5 => ">99 %".into(),
         percent => format!("{percent:.0} %"),
     }
 }
@@ -104,8 +109,11 @@ mod tests {
 
     #[test]
     fn a_little_is_not_nothing() {
-        let shown = [(0, 0), (0, 9), (1, 1000), (1, 100), (1, 2), (9, 9)].map(|(part, whole)| percent(part, whole));
-        assert_eq!(shown, ["", "0 %", "<1 %", "1 %", "50 %", "100 %"]);
+        let parts = [(0, 0), (0, 9), (1, 1000), (1, 100), (1, 2), (1999, 2000), (9, 9)];
+        let shown = parts.map(|(part, whole)| percent(part, whole));
+        assert_eq!(shown, ["", "0 %", "<1 %", "1 %", "50 %", ">99 %", "100 %"]);
+        let shown = [0.0, 0.001, 0.01, 0.5, 0.994, 0.9995, 1.0].map(share);
+        assert_eq!(shown, ["0 %", "<1 %", "1 %", "50 %", "99 %", ">99 %", "100 %"]);
     }
 
     #[test]

@@ -6,14 +6,13 @@ use super::subject::Whole;
 use crate::model::Ledger;
 use crate::model::growth::{self, Growth};
 use crate::model::suspects::{self, Suspect, Suspects};
-use crate::model::verdict::ENOUGH;
 use crate::report::cure::Cure;
-use crate::report::growth::{advice, caveat, held, of_balance, rate, rate_of, verdict, who};
+use crate::report::growth::{advice, caveat, held, of_balance, rate, rate_of, too_few, verdict, who, without_verdict};
 use crate::text::{clean, count, units};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, GrowthKind};
 
-/// A younger process has too few samples for a verdict, ns.
+/// Growth of the process as a whole is not judged over a shorter time, ns.
 const SHORTEST_NS: u64 = 60_000_000_000;
 /// Less growth per minute counts as none, bytes.
 const LITTLE: i64 = 16 << 20;
@@ -32,13 +31,26 @@ const WHAT: [(&str, &str, &str); 3] = [
     ("rss_of_program_bytes", "resident memory, without gpumem's own,", "gpumem stats PID"),
 ];
 
-/// Reports growing call sites, or else growth of the process as a whole.
+/// Reports growing call sites, or else growth of the heap or of the process as a whole, and that there is no verdict yet on
+/// some call sites: if `gpumem leaks` has one on each, there is one here.
 pub(super) fn check(of: &Whole) -> Vec<Finding> {
-    let found = sites(of.ledger, &of.suspects);
-    if !found.is_empty() {
+    let all = &of.suspects.all;
+    let mut found = sites(of.ledger, &of.suspects);
+    if suspects::growing(all).next().is_some() {
         return found;
     }
-    totals(of.ledger, of.suspects.without_row == 0 && of.suspects.samples.points.len() >= ENOUGH)
+    let (too_few, unclear) = (too_few(of.ledger, &of.suspects.samples), suspects::unclear(all));
+    if found.is_empty() {
+        found = totals(of.ledger, of.suspects.without_row == 0 && too_few.is_none());
+    }
+    match too_few {
+        Some(too_few) if found.is_empty() => found.push(info(too_few)),
+        None if !unclear.is_empty() => {
+            found.push(info(format!("too little to judge: {}", without_verdict(&unclear))));
+        }
+        _ => {}
+    }
+    found
 }
 
 /// Warns if one call site holds much code in many modules.
@@ -92,7 +104,7 @@ fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
         (Some(_), _) => format!("{who} {}", verdict(suspect)),
         (None, Some(freed)) => {
             let by = rate_of(suspect);
-            format!("{who} grows steadily, by {by}: {held}, {:.0} % of all that it allocated are freed", freed * 100.0)
+            format!("{who} grows steadily, by {by}: {held}, {} of all that it allocated are freed", units::share(freed))
         }
         (None, None) => format!("{who}: {}: {held}", verdict(suspect)),
     };
@@ -118,10 +130,7 @@ fn bytes(suspect: &Suspect) -> u64 {
 /// `is_judged`: each call site has a verdict, so that growth of the device's memory is temporary.
 fn totals(ledger: &Ledger, is_judged: bool) -> Vec<Finding> {
     let long = growth::growth(ledger).filter(|growth| growth.span_ns >= SHORTEST_NS);
-    let Some(growth::AllGrowth { span_ns, rows, .. }) = long else {
-        let again = if ledger.status.running() { "; ask again after a minute of recording" } else { "" };
-        return vec![info(format!("too little was recorded to judge growth{again}"))];
-    };
+    let Some(growth::AllGrowth { span_ns, rows, .. }) = long else { return Vec::new() };
     let is_asked = |name: &str| !(is_judged && name == "device_live_bytes");
     let of = |name: &str| rows.iter().find(|row| row.what == name && is_asked(name)).filter(|row| grows(row, span_ns));
     WHAT.iter()

@@ -5,12 +5,13 @@ use super::finding::{Finding, Severity, info, ok, warning};
 use super::subject::Whole;
 use crate::model::devices::Device;
 use crate::model::pool::{Pool, StrandedSite};
+use crate::model::sites::Sites;
 use crate::model::{Ledger, RECENT_NS, sums, variables};
 use crate::report::cure::{self, Cure};
 use crate::report::pool::{head, stranded_words};
 use crate::report::shared::{export, import};
 use crate::text::{self, units};
-use gpumem_wire::kinds::EventKind;
+use gpumem_wire::kinds::{EventKind, Space};
 use gpumem_wire::layout::EventSlot;
 use gpumem_wire::settings::{OomFallback, Settings};
 
@@ -132,17 +133,20 @@ fn refused_at_the_limit(ledger: &Ledger, pool: &Pool, refused: Option<&EventSlot
             let finding = finding.bytes(event.a);
             // If there is room, the limit was raised since.
             let still = ledger.settings().limit.is_some_and(|limit| limit < wanted);
-            if still { raise(ledger, as_warning(finding), wanted) } else { finding }
+            if still { raise(ledger, as_warning(ledger, finding), wanted) } else { finding }
         }
         None if ledger.settings().limit.is_some() => {
-            as_warning(finding).fix("raise GPUMEM_LIMIT if the device has that much")
+            let raise = "raise GPUMEM_LIMIT if the device has that much";
+            as_warning(ledger, finding).fix(format!("{raise}; {}", is_it_a_leak(ledger)))
         }
         _ => finding,
     }
 }
 
-fn as_warning(finding: Finding) -> Finding {
-    Finding { severity: Severity::Warning, ..finding }
+/// Makes it a warning, with the call site that holds most.
+fn as_warning(ledger: &Ledger, finding: Finding) -> Finding {
+    let said = format!("{}{}", finding.finding, holder(ledger));
+    Finding { severity: Severity::Warning, finding: said, ..finding }
 }
 
 /// Returns the limit as the user wrote it.
@@ -159,14 +163,41 @@ fn at_the_limit(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Fi
     let (asked, live) = (ran_out.a, ran_out.b);
     let wanted = asked.saturating_add(live);
     let said = format!(
-        "an allocation of {} failed at {} {}, with {} live; the device had room",
+        "an allocation of {} failed at {} {}, with {} live; the device had room{}",
         units::bytes(asked),
         limit_in_words(ledger),
         ledger.status.ago(ledger.age(ran_out.time_ns)),
-        units::bytes(live)
+        units::bytes(live),
+        holder(ledger)
     );
     let still = settings.limit.is_some_and(|limit| limit < wanted) && is_recent(ledger, ran_out);
     if still { raise(ledger, warning(said).bytes(asked), wanted) } else { info(said) }
+}
+
+/// Names the call site that holds most device memory, with its share; empty if none is live.
+fn holder(ledger: &Ledger) -> String {
+    let sites = Sites::of_allocs(ledger);
+    let on_device = || ledger.snapshot.allocs.iter().filter(|alloc| alloc.space() == Space::Device);
+    let held = sums::by(on_device().map(|alloc| (sites.name(alloc.stack), alloc.bytes)));
+    let all = held.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
+    let most = held.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+    let Some((site, bytes)) = most else { return String::new() };
+    let count = on_device().filter(|alloc| sites.name(alloc.stack) == site).count() as u64;
+    let when = if ledger.status.running() { "now" } else { "at its end" };
+    let (live, share) = (units::bytes(bytes), units::percent(bytes, all));
+    format!(
+        "; {site} holds most {when}: {live} in {}, {share} of the live device memory",
+        text::count(count, "allocation")
+    )
+}
+
+/// Returns the commands that say if a leak fills the memory: then a larger limit only puts the end off.
+fn is_it_a_leak(ledger: &Ledger) -> String {
+    let whose = ledger.whose();
+    format!(
+        "first see if the memory is lost: gpumem leaks {whose} says what grows, gpumem allocs {whose} --by stack who \
+         holds it"
+    )
 }
 
 /// Adds the value to raise the limit to, if the device has that much.
@@ -181,15 +212,17 @@ fn raise(ledger: &Ledger, finding: Finding, wanted: u64) -> Finding {
     }
     // Slightly more than requested, because the pool's blocks are larger than the requests.
     let limit = wanted.saturating_add(wanted / 8).min(total);
-    set(ledger, finding, &format!("LIMIT={}MiB", limit.div_ceil(1 << 20)), "")
+    let change = format!("LIMIT={}MiB", limit.div_ceil(1 << 20));
+    set(ledger, finding, &change, &format!("; {}", is_it_a_leak(ledger)))
 }
 
 fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Finding {
     let said = format!(
-        "an allocation of {} ran out of memory {}, with {} live",
+        "an allocation of {} ran out of memory {}, with {} live{}",
         units::bytes(ran_out.a),
         ledger.status.ago(ledger.age(ran_out.time_ns)),
-        units::bytes(ran_out.b)
+        units::bytes(ran_out.b),
+        holder(ledger)
     );
     let holders = format!("gpumem allocs {} shows which call sites hold memory", ledger.pid());
     // It is still unknown if the variable that was set since is enough.
@@ -253,11 +286,13 @@ pub(super) fn near_the_limit(of: &Whole) -> Finding {
     match live.into_iter().max_by_key(|&(device, bytes)| (bytes, device)) {
         Some((device, bytes)) if bytes > limit / 10 * 9 => {
             let said = format!("{} of {limit_text} are live on device {device}", units::bytes(bytes));
-            let found = warning(said).bytes(bytes);
-            // An allocation that failed says by how much to raise the limit.
+            // An allocation that failed says who holds most, and by how much to raise the limit.
             match ran_out(of) {
-                Some(failed) if !failed.paste.is_empty() => found,
-                _ => raise(of.ledger, found, bytes.saturating_add(bytes / 4)),
+                Some(failed) if !failed.paste.is_empty() => warning(said).bytes(bytes),
+                _ => {
+                    let found = warning(format!("{said}{}", holder(of.ledger))).bytes(bytes);
+                    raise(of.ledger, found, bytes.saturating_add(bytes / 4))
+                }
             }
         }
         _ => ok(format!("there is room under {limit_text}")),

@@ -77,7 +77,7 @@ pub(super) fn recording(of: &Subject) -> Option<Finding> {
     match of.status.life {
         Life::Killed if of.is & FILE == 0 => {
             let fix = "possible causes: SIGKILL, a crash, _exit, the system's out-of-memory killer; gpumem events";
-            warning(format!("{name} was {}, without closing its ledger", of.status.text()))
+            warning(format!("{name} {}; its ledger was not closed", of.status.text()))
                 .fix(format!("{fix} {pid} shows its last events"))
                 .into()
         }

@@ -206,7 +206,12 @@ pub(super) fn stale(of: &Machine) -> Vec<Finding> {
         (!ledgers.is_empty()).then(|| info(format!("{count} of ended processes{whose}, {bytes}")).fix(fix))
     };
     let known = |found: &FoundProcess| found.status().is_some() && !found.is_live();
-    let known = all(known, "", "look at them with gpumem allocs PID; gpumem clean removes those older than a day");
+    let known = all(
+        known,
+        "",
+        "look at them with gpumem allocs PID; gpumem clean removes those older than a day, \
+                     gpumem clean --all removes all",
+    );
     let fix = "gpumem clean removes those older than a day, gpumem clean --all removes all";
     let others = all(FoundProcess::is_dead_of_other_version, ", written by other versions of gpumem", fix);
     known.into_iter().chain(others).collect()

@@ -24,6 +24,7 @@ use crate::symbols::Frame;
 use crate::text::units;
 use gpumem_wire::kinds::GrowthKind;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Show what keeps growing: call sites, tags and graphs, with growth, age, and a verdict
@@ -99,9 +100,31 @@ struct Report {
     /// Memory that is freed here and open elsewhere, or owned by another process.
     #[serde(skip_serializing_if = "Shared::is_empty")]
     sharing: Shared,
+    /// Call sites that hold something, for the text.
+    #[serde(skip)]
+    holding: Holding,
     /// Classes that the text sums up.
     #[serde(skip)]
     summed: Summed,
+}
+
+/// Call sites that hold memory, and those that hold things without bytes, with the kinds of these things.
+struct Holding {
+    memory: u64,
+    things: u64,
+    kinds: BTreeSet<&'static str>,
+}
+
+impl Holding {
+    fn of(all: &[Suspect]) -> Self {
+        let sites = || all.iter().filter(|suspect| is_site(suspect));
+        let things = || sites().filter(|suspect| suspect.bytes == 0 && suspect.live > 0);
+        Self {
+            memory: sites().filter(|suspect| suspect.bytes > 0).count() as u64,
+            things: things().count() as u64,
+            kinds: things().map(|suspect| suspect.kind.name()).collect(),
+        }
+    }
 }
 
 /// Classes of graphs: there may be thousands, and they repeat the bytes of call sites.
@@ -182,6 +205,7 @@ impl Args {
         let heap = found.heap;
         let (samples, sampled_ns) = (found.samples.points.len(), found.samples.span_ns());
         let mut all = found.all;
+        let holding = Holding::of(&all);
         let every = self.all || context.global.json;
         let summed = if every { Summed::default() } else { Summed::take_from(&mut all) };
         let suspects_total = all.len();
@@ -204,6 +228,7 @@ impl Args {
             growing_bytes_per_minute,
             left_by_graphs: left::by_graphs(ledger),
             sharing: context.shared(ledger, &self.target),
+            holding,
             summed,
         }
     }
@@ -231,14 +256,27 @@ impl Args {
         let grown = sum(if since.is_some() { &sites } else { &growing });
         let rate = growth::per_minute(suspects::growing(&found.all));
         let more = |what: String, than: String| Err(Failure::nothing(format!("grew by {what}, more than {than}")));
+        let is_more = |grown: i64, most: u64| grown > i64::try_from(most).unwrap_or(i64::MAX);
+        // Call sites without a verdict may be what grows.
+        let unclear = suspects::unclear(&found.all);
+        let may_grow = unclear.iter().map(|suspect| i64::try_from(suspect.may_have_grown()).unwrap_or(i64::MAX));
+        let may_grow = may_grow.fold(grown, i64::saturating_add);
+        let rates = unclear.iter().map(|suspect| suspect.bytes_per_minute.max(0.0));
+        let may_rate = rates.fold(rate, |sum, rate| sum + rate);
         match (fail_over, fail_rate) {
-            (Some(most), _) if grown > i64::try_from(*most).unwrap_or(i64::MAX) => {
-                more(units::signed_bytes(grown), units::bytes(*most))
-            }
+            (Some(most), _) if is_more(grown, *most) => more(units::signed_bytes(grown), units::bytes(*most)),
             (_, Some(most)) if rate > *most => more(growth::rate(rate), growth::rate(*most)),
+            (Some(most), _) if since.is_none() && is_more(may_grow, *most) => too_little(&unclear),
+            (_, Some(most)) if may_rate > *most => too_little(&unclear),
             _ => Ok(()),
         }
     }
+}
+
+/// Fails because call sites without a verdict may have grown by more than is allowed.
+fn too_little(unclear: &[&Suspect]) -> Result<()> {
+    let said = format!("too little to judge: {}", growth::without_verdict(unclear));
+    Err(Failure::error(said).fix("ask again later, while the program works"))
 }
 
 /// Returns a function that adds the remedy to a suspect.

@@ -1,9 +1,9 @@
 //! Suspects for people: growing ones in full, the others in a table.
 
-use super::{Report, Summed, SuspectRow};
+use super::{Holding, Report, Summed, SuspectRow};
 use crate::model::Ledger;
 use crate::model::ages::OfAge;
-use crate::model::suspects::{Grown, Suspect, is_site};
+use crate::model::suspects::{Grown, Suspect};
 use crate::model::verdict::Verdict;
 use crate::report::{growth, lines, shared};
 use crate::source::liveness::Status;
@@ -15,15 +15,17 @@ use std::io::Write;
 
 pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: bool) -> std::io::Result<()> {
     lines::head(out, &report.process, ledger)?;
-    let holds = |row: &&SuspectRow| is_site(&row.suspect) && row.suspect.bytes > 0;
-    let sites = report.suspects.iter().filter(holds).count();
+    let Holding { memory, things, kinds } = &report.holding;
+    let holds = |sites: u64| if sites == 1 { "holds" } else { "hold" };
+    let names = kinds.iter().copied().collect::<Vec<_>>().join(" or ");
+    let others = text::if_any(*things, |n| format!(", {} {} {names}", units::number(n), holds(n)));
     writeln!(
         out,
-        "{} in {}; {} {} memory, {} steadily",
+        "{} in {}; {} {} memory{others}, {} steadily",
         text::count(report.samples as u64, "sample"),
         units::span(report.sampled_ns),
-        text::count(sites as u64, "call site"),
-        if sites == 1 { "holds" } else { "hold" },
+        text::count(*memory, "call site"),
+        holds(*memory),
         if report.growing == 1 { "1 grows".to_owned() } else { format!("{} grow", report.growing) },
     )?;
     for remark in &report.remarks {

@@ -57,7 +57,10 @@ pub(super) const KEYS: &[(&str, &str)] = &[
 /// Returns how to read a tab; `of_one`: a process is chosen.
 pub(super) fn reading(tab: Tab, of_one: bool) -> &'static [&'static str] {
     match tab {
-        _ if !of_one => &["A row for each process, as gpumem ps has it, with the growth of its device memory."],
+        _ if !of_one => &[
+            "A row for each process, as gpumem ps has it. per minute, history: the growth of all memory that it holds, \
+             that is device, managed and host memory together.",
+        ],
         Tab::Overview => &[
             "Above: totals over time, as gpumem stats --all has them. Below: what gpumem leaks says of each call site.",
             "per minute: the slope over the later half of the samples. history: a bar for each of the last 15 minutes, \

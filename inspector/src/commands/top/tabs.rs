@@ -13,13 +13,15 @@ use crate::model::suspects::{self, Suspect};
 use crate::model::{Ledger, pool, totals};
 use crate::report::growth::rate_of;
 use crate::report::{self, lines};
-use crate::source::find::{self, FoundProcess, LedgerFile};
+use crate::source::find::{self, LedgerFile};
+use crate::source::liveness::Status;
 use crate::source::world::World;
 use crate::text::{count, units};
 use crate::view::table::{DIM, Table, WARN, paint};
 use crate::view::{painted, spark};
 use gpumem_wire::counters as c;
 use gpumem_wire::location::Tally;
+use gpumem_wire::read::Snapshot;
 
 /// Most rows of a list: no user scrolls through more.
 const MOST_ROWS: usize = 5000;
@@ -268,7 +270,9 @@ pub(super) fn processes(world: &World, ask: &Ask) -> Look {
     let found = survey.found.iter().filter(|found| !found.is_unreadable_and_dead());
     let rows = found.map(|found| {
         let mut row = ps::row(world, found);
-        row.growing = growing(found);
+        if let LedgerFile::Ledger { summary, status, .. } = &found.what {
+            row.growing = Some(growing(summary, status));
+        }
         row
     });
     let key = |row: &ps::Row| {
@@ -285,10 +289,9 @@ pub(super) fn processes(world: &World, ask: &Ask) -> Look {
     Look { ask: ask.clone(), lines, list: list(table, rows, key, empty), ..Look::default() }
 }
 
-/// Returns the growth of a process's device memory per minute, and its history.
-fn growing(found: &FoundProcess) -> Option<(f64, String)> {
-    let LedgerFile::Ledger { summary, status, .. } = &found.what else { return None };
-    let series = growth::series(&summary.samples, |sample| sample.device_live, false);
+/// Returns the growth of all memory that a process holds, per minute, and its history.
+pub(super) fn growing(summary: &Snapshot, status: &Status) -> (f64, String) {
+    let series = growth::series(&summary.samples, growth::held_bytes, false);
     let samples = Samples::without_gaps(&series.points, parked_times(summary, status));
-    Some((series.per_minute(&samples), bars(&series, status.now_ns, BARS)))
+    (series.per_minute(&samples), bars(&series, status.now_ns, BARS))
 }

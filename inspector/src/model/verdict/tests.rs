@@ -84,7 +84,11 @@ fn plant(truth: Verdict, random: &mut Random) -> Planted {
         }
     }
     let live = *counts.last().unwrap();
-    Planted { counts, turnover: Turnover { ever: ever.max(live), live, born_over }, one_thing: false }
+    Planted {
+        counts,
+        turnover: Turnover { ever: ever.max(live), live, born_over, newest_at: born_over },
+        one_thing: false,
+    }
 }
 
 /// Returns a swinging series, one that is filled and emptied again and again, and one buffer that is replaced by a
@@ -121,7 +125,11 @@ fn rising_and_falling(len: f64, base: u64, random: &mut Random) -> Planted {
     }
     let live = if form == 2 { 1 } else { counts[counts.len() - 1] };
     let born_over = if form == 2 { 0 } else { samples * 4 / 5 };
-    Planted { counts, turnover: Turnover { ever: ever.max(live), live, born_over }, one_thing: form == 2 }
+    Planted {
+        counts,
+        turnover: Turnover { ever: ever.max(live), live, born_over, newest_at: born_over },
+        one_thing: form == 2,
+    }
 }
 
 /// 1000 random series: at least 95 of a hundred verdicts are right, and steady growth is very rarely reported for a
@@ -152,7 +160,7 @@ fn fine(bytes: impl IntoIterator<Item = u64>) -> Vec<Step> {
 
 #[test]
 fn nothing_is_said_on_too_little() {
-    let slow = Turnover { ever: 10, live: 10, born_over: 30 };
+    let slow = Turnover { ever: 10, live: 10, born_over: 30, newest_at: 30 };
     assert_eq!(judge(&[], slow), TooLittle);
     assert_eq!(judge(&fine(0..31), slow), TooLittle);
     assert_eq!(judge(&fine(0..32), slow), GrowsSteadily);
@@ -164,13 +172,13 @@ fn nothing_is_said_on_too_little() {
 #[test]
 fn a_leak_is_seen_beside_what_is_a_thousand_times_larger() {
     let leak = (0..200).map(|at| (256 << 20) + at * 1024);
-    assert_eq!(judge(&fine(leak), Turnover { ever: 201, live: 201, born_over: 160 }), GrowsSteadily);
+    assert_eq!(judge(&fine(leak), Turnover { ever: 201, live: 201, born_over: 160, newest_at: 160 }), GrowsSteadily);
 }
 
 #[test]
 fn a_leak_is_seen_below_what_comes_and_goes() {
     let leak = (0..240_u64).map(|at| at * 10 + if at % 5 == 0 { 0 } else { 5000 });
-    assert_eq!(judge(&fine(leak), Turnover { ever: 2000, live: 250, born_over: 160 }), GrowsSteadily);
+    assert_eq!(judge(&fine(leak), Turnover { ever: 2000, live: 250, born_over: 160, newest_at: 160 }), GrowsSteadily);
 }
 
 /// One buffer that is replaced by a larger one: at each step if it grows, and now and then if a request is the largest
@@ -180,7 +188,7 @@ fn one_buffer_grows_steadily_only_if_it_grows_all_the_time() {
     let buffer = |sizes: &mut dyn Iterator<Item = u64>| -> Vec<Step> {
         sizes.map(|bytes| Step { samples: 1, bytes: bytes << 12, count: 1 }).collect()
     };
-    let one = |ever| Turnover { ever, live: 1, born_over: 0 };
+    let one = |ever| Turnover { ever, live: 1, born_over: 0, newest_at: 0 };
     assert_eq!(judge(&buffer(&mut (0..60)), one(60)), GrowsSteadily);
     assert_eq!(judge(&buffer(&mut (0..40)), one(40)), GrowsSteadily);
     // The largest of a number of requests: a new one comes ever more rarely.
@@ -189,10 +197,21 @@ fn one_buffer_grows_steadily_only_if_it_grows_all_the_time() {
     assert_eq!(judge(&buffer(&mut (0..60).map(largest)), one(7)), HighWater);
 }
 
+/// A size that stays: of one block that stays, and of blocks of which each is replaced by the next.
+#[test]
+fn what_is_made_anew_is_not_one_off() {
+    let flat = || fine(vec![1; 64]);
+    let one = |ever, newest_at| Turnover { ever, live: 1, born_over: 0, newest_at };
+    assert_eq!(judge(&flat(), one(1, 0)), OneOff);
+    assert_eq!(judge(&flat(), one(9, 1)), OneOff, "tried out before");
+    assert_eq!(judge(&flat(), one(2000, 64)), LevelledOff);
+    assert_eq!(judge(&flat(), Turnover { live: 0, ..one(2000, 64) }), HighWater);
+}
+
 #[test]
 fn numbers_that_cannot_be_are_borne() {
     let wild = || [u64::MAX, 0, u64::MAX, 1].into_iter().cycle().take(64);
-    let endless = Turnover { ever: u64::MAX, live: u64::MAX, born_over: u64::MAX };
+    let endless = Turnover { ever: u64::MAX, live: u64::MAX, born_over: u64::MAX, newest_at: u64::MAX };
     let steps: Vec<_> = wild().map(|bytes| Step { samples: u64::MAX, bytes, count: bytes }).collect();
     assert_ne!(judge(&steps, endless), GrowsSteadily);
     assert_ne!(judge(&fine(wild()), endless), GrowsSteadily);

@@ -228,6 +228,27 @@ fn whole(screen: &str, look: &Look) {
     }
 }
 
+/// The list of processes counts what a process holds in any memory, as the other views do.
+#[test]
+fn pinned_memory_that_grows_is_growth_of_the_process() {
+    let mut composer = Composer::new();
+    (composer.header.created_ns, composer.header.dumped_ns) = (SECOND, NOW);
+    let sample = |second: u64| SampleSlot {
+        seq: second,
+        time_ns: NOW - (SAMPLES - second) * SECOND,
+        device_live: GIB,
+        host_live: second * MIB,
+        managed_live: 2 * second * MIB,
+        ..Default::default()
+    };
+    composer.slots((0..SAMPLES).map(sample));
+    let snapshot = Snapshot::read(&composer.finish()[..]).unwrap().unwrap();
+    let ledger = Ledger::of(&World::here(None), Opened { snapshot, path: "none".into(), process: None });
+    let (rate, history) = tabs::growing(&ledger.snapshot, &ledger.status);
+    assert_eq!(rate.round(), 180.0 * MIB as f64);
+    assert!(history.contains('█'), "{history}");
+}
+
 #[test]
 fn the_overview() {
     holds("overview", &state());
