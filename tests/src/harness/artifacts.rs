@@ -109,6 +109,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("lookup", Link::Plain),
     ("main_ends", Link::Runtime),
     ("many", Link::Runtime),
+    ("many_lost", Link::Runtime),
     ("moods", Link::Driver),
     ("newer", Link::Driver),
     ("no_memory", Link::Driver),

@@ -68,6 +68,22 @@ fn wrongly_judged(seed: &str) -> Vec<(String, String, String)> {
     wrong
 }
 
+/// However many blocks a program loses: the simulated driver notes each block that a search reads, and that is no
+/// reference.
+#[test]
+fn each_of_many_lost_blocks_is_found() {
+    const LOST: usize = 4000;
+    let running = client("many_lost").args([LOST.to_string()]).waits().start(true);
+    running.says("lost");
+    let said = suspects(&running, &["--timeout", "60s"]);
+    let found = said["sites"].as_array().expect("sites").iter();
+    let lost =
+        found.filter(|site| site["standing"] == "none-seen").map(|site| site["live"].as_u64().expect("a number"));
+    // Old addresses may lie in unused parts of the stack.
+    assert!(lost.sum::<u64>() >= LOST as u64 - 8, "{:#} {}", said["sites"], said["scans"][1]);
+    running.finish().ok();
+}
+
 /// A driver that keeps the address of some blocks with nothing else beside it: what lies before that memory tells that it is
 /// the driver's. A word of the program's may stand just so, and then nobody can tell. Its block is not called lost.
 #[test]
