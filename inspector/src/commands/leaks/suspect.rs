@@ -228,8 +228,8 @@ fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
     if ranked.never_read > 0 {
         let never = text::count(ranked.never_read, "allocation");
         say(format!(
-            "the device memory of {never} cannot be read (allocated in stream order, managed, pitched or virtual) and may \
-             hold a reference"
+            "the device memory of {never} lies outside gpumem's pool (such as memory that is allocated in stream order, \
+             managed, pitched or virtual): it cannot be read and may hold a reference"
         ));
     }
     if ranked.without_record > 0 {
