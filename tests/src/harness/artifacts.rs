@@ -134,6 +134,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("short_threads", Link::Runtime),
     ("sites", Link::Runtime),
     ("small_stacks", Link::Driver),
+    ("streams_beside", Link::Runtime),
     ("stubbed", Link::Clients(&["libstub.so"])),
     ("submits", Link::Driver),
     ("table", Link::Plain),
