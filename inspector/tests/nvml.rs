@@ -88,9 +88,37 @@ fn a_look_that_is_older_than_the_records_explains_nothing() {
     let mut ledger = begin(gone());
     use gpumem_wire::layout::{AllocSlot, ContextSlot};
     ledger.slots([ContextSlot { used_bytes: 10 * MIB, used_ns: 5, vendor: 1, ..Default::default() }]);
-    ledger.slots([AllocSlot { bytes: 64 * MIB, kind: 1, context: 1, ..Default::default() }]);
+    ledger.slots([AllocSlot { bytes: 64 * MIB, kind: 1, context: 1, time_ns: 6, ..Default::default() }]);
     dir.put(gone(), ledger);
     let report = dir.json(&["stats"]);
     assert_eq!(report["devices"][0]["unexplained_bytes"], json!(null));
     assert!(dir.ok(&["stats"]).contains("more was allocated since it was measured"));
+}
+
+/// Nothing was allocated since the device was asked, so what all processes use is the most that this one can have.
+#[test]
+fn no_measured_part_is_shown_if_the_parts_are_more_than_all_processes_use() {
+    use gpumem_wire::kinds::Taken;
+    use gpumem_wire::layout::{AllocSlot, ContextSlot};
+    let of = |streams: u64, recorded: u64| {
+        let dir = dir();
+        let mut ledger = begin(gone());
+        let mut context = ContextSlot { used_bytes: 64 * MIB, used_ns: 5, vendor: 1, ..Default::default() };
+        context.taken[Taken::Stream.place()] = streams;
+        ledger.slots([context]);
+        ledger.slots([AllocSlot { bytes: recorded, kind: 1, context: 1, time_ns: 4, ..Default::default() }]);
+        dir.put(gone(), ledger);
+        (dir.json(&["stats"])["devices"][0].clone(), dir.ok(&["stats"]))
+    };
+    let (device, text) = of(256 * MIB, 16 * MIB);
+    assert_eq!(device["of_process"]["left_out_bytes"], json!(256 * MIB), "{device:#}");
+    assert_eq!(device["unexplained_bytes"], json!(48 * MIB), "{device:#}");
+    assert!(!text.contains("their queues") && text.contains("256.0 MiB of code and stacks"), "{text}");
+    let (device, text) = of(32 * MIB, 16 * MIB);
+    assert_eq!(device["unexplained_bytes"], json!(16 * MIB), "{device:#}");
+    assert!(text.contains("~32.0 MiB  streams"), "{text}");
+    // Records say more than the device, and the device was asked later.
+    let (device, text) = of(0, 80 * MIB);
+    assert_eq!(device["unexplained_bytes"], json!(null), "{device:#}");
+    assert!(!text.contains("more was allocated since") && text.contains("add up to more than is used"), "{text}");
 }

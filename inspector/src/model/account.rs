@@ -2,7 +2,8 @@
 //!
 //! No part is computed from the driver's count. Recorded parts are exact. Parts that are estimated, or measured by the
 //! fall of free memory, are upper limits: other processes may have taken some of the memory. If such parts exceed the
-//! count, they are cut or left out, and the account says so.
+//! count, they are cut or left out, and the account says so. If there is no count, measured parts are left out if all
+//! parts exceed the memory that all processes use.
 
 use crate::source::nvml::Count;
 use serde::Serialize;
@@ -51,20 +52,24 @@ pub(crate) struct Account {
     pub parts: Vec<Share>,
     /// Bytes in the count that belong to no part.
     pub rest_bytes: Option<u64>,
-    /// Bytes measured by the fall of free memory and left out: they exceed the count, so other processes took some of
-    /// them.
+    /// Bytes measured by the fall of free memory and left out: they exceed the count, or what all processes use. So other
+    /// processes took some of them.
     pub left_out_bytes: u64,
 }
 
 impl Account {
-    /// Fits the parts into the count. Within each [`How`] the parts are ordered by how well they are known.
-    pub(super) fn of(count: Count, parts: Vec<Share>) -> Self {
+    /// Fits the parts into the count. Within each [`How`] the parts are ordered by how well they are known. `used`: what
+    /// all processes use on the device; `None` if that is unknown, or was before some of the parts.
+    pub(super) fn of(count: Count, parts: Vec<Share>, used: Option<u64>) -> Self {
         let mut account = Self { parts, ..Self::default() };
         account.parts.retain(|part| part.bytes > 0);
         let counted = match count {
             Count::Bytes(counted) => counted,
             Count::Unknown(why) => {
                 account.why = why.into();
+                if used.is_some_and(|used| account.explained_bytes() > used.saturating_add(SLACK)) {
+                    account.leave_measured_out();
+                }
                 return account;
             }
         };
@@ -84,15 +89,20 @@ impl Account {
         let measured = account.sum(How::Measured);
         let over = measured.saturating_sub(room);
         if over > SLACK {
-            account.left_out_bytes = measured;
+            account.leave_measured_out();
         } else {
             account.cut_measured(over);
             room -= measured - over;
         }
-        let left_out = account.left_out_bytes > 0;
-        account.parts.retain(|part| part.bytes > 0 && !(left_out && part.how == How::Measured));
+        account.parts.retain(|part| part.bytes > 0);
         account.rest_bytes = Some(room);
         account
+    }
+
+    /// Leaves out all measured parts: nobody knows which of them is too large.
+    fn leave_measured_out(&mut self) {
+        self.left_out_bytes = self.sum(How::Measured);
+        self.parts.retain(|part| part.how != How::Measured);
     }
 
     /// Takes this much off the measured parts, the least certain first.
@@ -122,7 +132,7 @@ mod tests {
 
     fn account(count: u64, bytes: [u64; 3]) -> Account {
         let parts = HOWS.into_iter().zip(bytes).map(|(how, bytes)| Share::new("part", bytes, how, ""));
-        Account::of(Count::Bytes(count), parts.collect())
+        Account::of(Count::Bytes(count), parts.collect(), None)
     }
 
     fn is(account: &Account) -> Vec<u64> {
@@ -161,12 +171,30 @@ mod tests {
         assert!(cut.parts[1].remark.starts_with("at most"), "{cut:?}");
     }
 
+    /// Without a count, what all processes use is the most that the parts can be.
+    #[test]
+    fn what_was_measured_is_left_out_if_all_processes_use_less() {
+        let account = |used, measured| {
+            let parts =
+                HOWS.into_iter().zip([500, 200, measured]).map(|(how, bytes)| Share::new("part", bytes, how, ""));
+            Account::of(Count::Unknown("not counted"), parts.collect(), used)
+        };
+        let more = account(Some(1000), SLACK + 301);
+        assert_eq!((is(&more), more.left_out_bytes), (vec![500, 200, 0], SLACK + 301));
+        for fits in [account(Some(1000), SLACK + 300), account(None, SLACK + 301)] {
+            assert_eq!((fits.sum(How::Measured) > 0, fits.left_out_bytes), (true, 0), "{fits:?}");
+        }
+        // Too much is recorded or estimated, so nothing is left out.
+        assert_eq!(is(&account(Some(10), 0)), [500, 200, 0]);
+    }
+
     #[test]
     fn records_of_another_moment_are_not_compared() {
         let later = account(400, [500, 200, 50]);
         assert_eq!((is(&later), later.rest_bytes, later.counted_bytes), (vec![500, 0, 0], None, Some(400)));
         assert!(later.why.contains("different moments"), "{later:?}");
-        let unknown = Account::of(Count::Unknown("not counted"), vec![Share::new("part", 5, How::Estimated, "")]);
+        let parts = vec![Share::new("part", 5, How::Estimated, "")];
+        let unknown = Account::of(Count::Unknown("not counted"), parts, None);
         assert_eq!((unknown.explained_bytes(), unknown.rest_bytes, &*unknown.why), (5, None, "not counted"));
     }
 
@@ -183,7 +211,7 @@ mod tests {
             let count = next(10_000) << 11;
             let parts =
                 (0..next(12)).map(|_| Share::new("part", next(4000) << 11, HOWS[next(3) as usize], "")).collect();
-            let account = Account::of(Count::Bytes(count), parts);
+            let account = Account::of(Count::Bytes(count), parts, None);
             left_out += u64::from(account.left_out_bytes > 0);
             match account.rest_bytes {
                 Some(rest) => {

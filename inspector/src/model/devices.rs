@@ -31,6 +31,9 @@ pub(crate) struct Device {
     /// What this process took and gave back since the last look is in the used bytes.
     #[serde(skip)]
     pub used_has_changes: bool,
+    /// The used bytes are those of a moment before the newest live allocation.
+    #[serde(skip)]
+    pub used_is_older: bool,
     /// Bytes in use by all processes just after the first context was made.
     pub baseline_bytes: u64,
     /// Recorded live allocations of this process in device memory.
@@ -99,6 +102,8 @@ struct Looks {
     taken: BTreeMap<Taken, u64>,
     /// Live streams.
     streams: u64,
+    /// Time of the newest live allocation.
+    newest_ns: u64,
 }
 
 /// Returns every device that had a context.
@@ -183,6 +188,7 @@ impl Device {
 
     fn add_alloc(&mut self, alloc: &AllocSlot, looks: &mut Looks) {
         let space = alloc.space();
+        looks.newest_ns = looks.newest_ns.max(alloc.time_ns);
         // The driver takes their pages for many at a time, and has a number for those.
         let of_driver = match AllocKind::from_u8(alloc.kind) {
             Some(AllocKind::Async) if space == Space::Device => Some(&mut looks.async_bytes),
@@ -212,6 +218,7 @@ impl Device {
         self.pool_idle_bytes = looks.pool.1.saturating_sub(looks.async_bytes);
         self.graph_memory_bytes = looks.graph_memory.1.saturating_sub(looks.left_bytes);
         (self.used_bytes, self.used_has_changes) = looks.looked.used_now(looks.held);
+        self.used_is_older = !self.used_has_changes && looks.newest_ns > looks.used_ns;
         self.used_age_ns = if looks.used_ns == 0 { 0 } else { ledger.age(looks.used_ns) };
         if ledger.status.is_parked() {
             return self.of_parked(books);
@@ -219,12 +226,13 @@ impl Device {
         let Counted { used, of_process: count, alone_on_card } = counted(ledger, &self.uuid, books, alone);
         if let Some(used) = used {
             (self.used_bytes, self.used_age_ns, self.used_source) = (used, 0, "driver");
+            self.used_is_older = false;
         }
         let known = MeasuredCard::find(&self.name, ledger.snapshot.header.driver_version);
         let mut parts = self.parts(looks, known);
         parts.extend(self.first_context(known, alone_on_card));
-        self.of_process = Account::of(count, parts);
         let used = Some(self.used_bytes).filter(|&used| used > 0);
+        self.of_process = Account::of(count, parts, used.filter(|_| !self.used_is_older));
         (self.others_bytes, self.unexplained_bytes) = match self.of_process.counted_bytes {
             Some(counted) => (used.map(|used| used.saturating_sub(counted)), self.of_process.rest_bytes),
             None => (None, used.and_then(|used| used.checked_sub(self.of_process.explained_bytes()))),

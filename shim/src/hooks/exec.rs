@@ -12,12 +12,14 @@ use crate::graphs::launch::{self as launches, RealLaunch};
 use crate::graphs::memory_use;
 use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
+use crate::process::device_calls::DeviceCall;
 use crate::progress::activity;
 use crate::records;
 use crate::records::execs::Update;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{Pinned, Vendor};
 use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The answer for a handle of ours in a process without a cache: a child of a fork, where the driver does not work.
 pub(super) const NOT_INITIALIZED: Status = 3;
@@ -73,6 +75,8 @@ unsafe fn launch_on(call: Call, real: RealLaunch, exec: GraphExec, to: StreamArg
 /// `real` is the launch that the program called, with this exec of the library's and this stream.
 #[inline(never)]
 unsafe fn launch_of_library(real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
+    // For its memory nodes, and more than they need: 32 MiB at a time.
+    let _call = gate::shim().filter(|shim| shim.registry.memory_nodes.load(Relaxed)).map(|_| DeviceCall::begin());
     // SAFETY: our caller vouches for `real`, and that exec and stream are the program's.
     let status = activity::submit(|| unsafe { real(exec, stream) });
     activity::saw(status);

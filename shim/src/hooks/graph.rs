@@ -9,6 +9,7 @@ use crate::graphs;
 use crate::graphs::instantiate::instantiate_handle;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
+use crate::process::device_calls::DeviceCall;
 use crate::progress::activity;
 use crate::records;
 use crate::request::for_driver;
@@ -111,6 +112,7 @@ unsafe fn instantiated(
     mut real: impl FnMut(Graph) -> Status,
 ) -> Result<GraphExec, Status> {
     let start = clock::precise_ns();
+    let _call = DeviceCall::begin();
     let why = match graphs::open(call.vendor) {
         Ok(cache) if !exec.is_null() && !graph.is_null() => {
             if let Err(status) = cache.library().allowed() {

@@ -5,6 +5,7 @@ use super::{get, written};
 use crate::call::{Call, Real};
 use crate::gate;
 use crate::pool;
+use crate::process::device_calls::DeviceCall;
 use crate::progress::activity;
 use crate::records;
 use crate::records::registry::live::Class;
@@ -164,9 +165,12 @@ pub(crate) unsafe fn free(call: Call, real: Real<(DevicePtr,)>) -> Status {
 /// A separate function, so that the fast path needs few registers.
 #[inline(never)]
 unsafe fn free_slow(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
-    // SAFETY: rule of the call: `real` gets the address that the program frees, or the block's own
-    // that stands behind it.
-    let real = |ptr| unsafe { real(ptr) };
+    let real = |ptr| {
+        let _call = DeviceCall::begin();
+        // SAFETY: rule of the call: `real` gets the address that the program frees, or the block's own
+        // that stands behind it.
+        unsafe { real(ptr) }
+    };
     let pooled = pool::of(call.vendor).and_then(|pool| pool.free(&call, ptr, real));
     pooled.unwrap_or_else(|| freed(Class::Address, ptr, || real(ptr)))
 }

@@ -8,6 +8,7 @@ pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod copies;
 pub(crate) mod descriptor;
+pub(crate) mod device_calls;
 pub(crate) mod elf;
 pub(crate) mod errno;
 pub(crate) mod fences;

@@ -43,6 +43,8 @@ pub struct Local {
     pub context: Cell<LastContext>,
     /// The runtime call that this thread is in, whose call site is the useful one.
     pub caller: Cell<Option<Regs>>,
+    /// The part of [`super::device_calls`] that is its own.
+    pub device_calls: Cell<u64>,
     /// True while it asks for memory that it can do without: [`super::heap::softly`].
     pub soft: Cell<bool>,
     /// Labels for its allocations.
@@ -107,6 +109,7 @@ impl Local {
             serials: Cell::new((0, 0)),
             context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
             caller: Cell::new(None),
+            device_calls: Cell::new(0),
             soft: Cell::new(false),
             tags: Tags { depth: Cell::new(0), tags: [const { Slot::empty() }; DEPTH] },
             walks: Slot::empty(),

@@ -388,6 +388,11 @@ pub(crate) fn pool_asked(shim: &Shim, vendor: Vendor, context: ContextRef, devic
 fn device_said(shim: &Shim, context: ContextRef, free: u64, total: u64, now: u64) {
     shim.registry.contexts.looked_ns.store(now, Relaxed);
     shim.registry.contexts.looked_in.store(context, Relaxed);
+    used_is(shim, context, free, total, now);
+}
+
+/// Sets the used bytes of a context's device.
+pub(crate) fn used_is(shim: &Shim, context: ContextRef, free: u64, total: u64, now: u64) {
     set(shim, context, offset_of!(ContextSlot, used_bytes), total.saturating_sub(free));
     set(shim, context, offset_of!(ContextSlot, used_ns), now);
     set(shim, context, offset_of!(ContextSlot, not_ours), 0);

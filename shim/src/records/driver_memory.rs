@@ -2,12 +2,14 @@
 //! No call tells its size. Free memory falls around calls that ask for none, so the device is asked before and after
 //! such calls.
 //!
-//! What this process allocated or freed meanwhile is subtracted. What other processes did meanwhile is unknown.
+//! If another thread of this process was meanwhile in a call that takes or frees device memory, nothing is counted: the
+//! driver may have taken the memory for that call. What other processes did meanwhile is unknown.
 
 use super::contexts;
 use crate::backend::{self, reader};
 use crate::call::Call;
 use crate::process::clock;
+use crate::process::device_calls::{self, DeviceCall};
 use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use gpumem_abi::types::Opaque;
@@ -17,32 +19,43 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Free memory of a device, and the memory that this process is known to hold there.
+/// Free memory of a device at a time when no other thread was in a call that changes it.
 pub(crate) struct Look {
     context: ContextRef,
     free: u64,
-    held: u64,
+    total: u64,
+    /// What [`device_calls::of_others`] returned.
+    others: u64,
+    /// While this thread measures, no other thread does: each would count what the driver takes for the other.
+    _measures: DeviceCall,
 }
 
 impl Look {
-    /// Returns how much free memory fell from this look to the later look `now`, in bytes, without what the process
-    /// itself allocated in between.
+    /// Returns how much free memory fell from this look to the later look `now`, in bytes; 0 if another thread may have
+    /// changed it.
     fn fell(&self, now: &Self) -> i64 {
-        let free = self.free.wrapping_sub(now.free) as i64;
-        free.saturating_sub(now.held.wrapping_sub(self.held) as i64)
+        if self.others == now.others { self.free.wrapping_sub(now.free) as i64 } else { 0 }
+    }
+
+    /// Keeps the device's used bytes: once what was measured is recorded, so that they are not older than that.
+    fn keep(&self, shim: &Shim) {
+        contexts::used_is(shim, self.context, self.free, self.total, clock::now_ns());
     }
 }
 
-/// Asks the device of this thread's context. `None` during a capture, once the process has ended its work, and for HIP,
-/// whose answers become the thread's last error.
+/// Asks the device of this thread's context. `None` during a capture, once the process has ended its work, while
+/// another thread is in a call that changes free memory, and for HIP, whose answers become the thread's last error.
 pub(crate) fn look(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     if vendor != Vendor::Cuda || shim.registry.streams.capturing() > 0 || shim.has_exited() {
         return None;
     }
     let context = contexts::current(shim, vendor);
-    let device = contexts::slot(shim, context)?.device;
-    let (free, _) = backend::of(vendor).memory_info()?;
-    Some(Look { context, free, held: contexts::held(shim, vendor, device as i32) })
+    contexts::slot(shim, context)?;
+    let (measures, others) = (DeviceCall::begin(), device_calls::of_others()?);
+    let (free, total) = backend::of(vendor).memory_info()?;
+    // A call that began while the device was asked may have changed the answer.
+    let is_certain = device_calls::of_others() == Some(others);
+    is_certain.then_some(Look { context, free, total, others, _measures: measures })
 }
 
 /// As [`look`], if this thread's context is on that device. It is called before another context is made. An unknown
@@ -78,6 +91,7 @@ pub(crate) fn device_used(shim: &Shim) -> u64 {
 pub(crate) fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken, of: Option<ContextRef>) -> u64 {
     let Some((now, fell)) = fell_since(shim, call, before) else { return 0 };
     took(shim, call, of.unwrap_or(now.context), fell, what, None);
+    now.keep(shim);
     fell
 }
 
@@ -119,11 +133,15 @@ pub(crate) unsafe fn since_launch(shim: &'static Shim, call: &Call, before: &Loo
     let local = (fell >= LOCAL_FROM).then(|| unsafe { reader::local_bytes(function) }).flatten();
     let most = contexts::field(shim, now.context, offset_of!(ContextSlot, local_per_thread));
     let is_most = |&local: &u32| most.is_some_and(|most| most.fetch_max(local.into(), Relaxed) < local.into());
-    let Some(local) = local.filter(is_most) else { return took(shim, call, now.context, fell, Taken::Launch, None) };
+    let Some(local) = local.filter(is_most) else {
+        took(shim, call, now.context, fell, Taken::Launch, None);
+        return now.keep(shim);
+    };
     // SAFETY: our caller vouches for the kernel.
     let name = unsafe { reader::name_of(function) }.map_or(0, |name| shim.ledger.texts.intern(name.as_bytes()));
     contexts::set(shim, now.context, offset_of!(ContextSlot, local_kernel), name.into());
     took(shim, call, now.context, fell, Taken::Local, Some((local, name)));
+    now.keep(shim);
 }
 
 /// Attributes the drop of free memory, since before gpumem made something of its own in this thread's context, to
@@ -134,6 +152,7 @@ pub(crate) fn own_since(shim: &'static Shim, before: &Look) -> u64 {
     if let Some(taken) = taken(shim, now.context, Taken::Gpumem).filter(|_| fell > 0) {
         taken.fetch_add(fell, Relaxed);
         shim.event_at(EventKind::DriverTook, (fell, Taken::Gpumem as u64), 0, now.context);
+        now.keep(shim);
     }
     fell
 }
@@ -148,6 +167,7 @@ pub(crate) fn given_back(shim: &'static Shim, call: &Call, before: &Look, reason
         let before = taken.fetch_update(Relaxed, Relaxed, |bytes| Some(bytes.saturating_sub(rose)));
         rose = rose.saturating_sub(before.unwrap_or(0));
     }
+    now.keep(shim);
 }
 
 /// Places for kernels. PyTorch launches some thousand different ones.
@@ -225,13 +245,18 @@ pub(crate) fn look_in_share(shim: &'static Shim, vendor: Vendor) -> Option<Look>
 mod tests {
     use super::*;
 
+    fn look(free: u64, others: u64) -> Look {
+        Look { context: 1, free, total: 200, others, _measures: DeviceCall::begin() }
+    }
+
     #[test]
-    fn what_the_process_allocated_meanwhile_is_not_the_drivers() {
-        let look = |free, held| Look { context: 1, free, held };
-        assert_eq!(look(100, 30).fell(&look(60, 50)), 20);
-        // Another thread freed memory.
-        assert_eq!(look(100, 30).fell(&look(110, 10)), 10);
-        assert_eq!(look(100, 30).fell(&look(120, 30)), -20);
+    fn the_fall_of_free_memory_counts_only_if_no_other_thread_may_have_caused_it() {
+        assert_eq!(look(100, 0).fell(&look(80, 0)), 20);
+        assert_eq!(look(100, 0).fell(&look(120, 0)), -20);
+        // Another thread has taken or freed memory meanwhile.
+        for free in [60, 80, 120] {
+            assert_eq!(look(100, 0).fell(&look(free, 1 << 32)), 0);
+        }
     }
 
     /// Also with more kernels than expected, at addresses spaced like a driver's.

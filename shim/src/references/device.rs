@@ -10,6 +10,7 @@ use crate::pool::context_pool::Scan;
 use crate::pool::reading::{self, Flight, LiveMemory, Part, PieceRead};
 use crate::process::cancel;
 use crate::progress::activity::WHY_BROKEN;
+use crate::shim::Shim;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::references::{Place, Seen};
 use rustc_hash::FxHashSet;
@@ -38,7 +39,7 @@ const ALL_CAPTURED: &str = "a stream was being captured all the time";
 pub(super) struct DeviceSearch {
     /// Number of allocations that were read; `bytes` has their bytes.
     pub allocs: u64,
-    /// Number of allocations that were freed meanwhile.
+    /// Number of allocations that were freed meanwhile: before they were read, or while they were.
     pub gone: u64,
     pub bytes: u64,
     /// Bytes of those that a kernel read, in `launches` launches.
@@ -54,7 +55,7 @@ pub(super) struct DeviceSearch {
 }
 
 /// Counts the words of device memory that refer to a target.
-pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> DeviceSearch {
+pub(super) fn count(shim: &Shim, targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> DeviceSearch {
     let mut found = DeviceSearch::default();
     let Some(pool) = pool::of(Vendor::Cuda) else {
         found.never = Some("gpumem has no pool here");
@@ -73,6 +74,7 @@ pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> 
         first: None,
         others: Vec::new(),
         gone: FxHashSet::default(),
+        not_found: FxHashSet::default(),
         most: FIRST_READ,
         copies: false,
     };
@@ -84,9 +86,18 @@ pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> 
     }
     let left = read.left.iter().chain(&read.others).map(|part| part.live.addr);
     let not_read: FxHashSet<u64> = left.chain(read.gone.iter().copied()).collect();
-    found.gone = read.gone.len() as u64;
     found.allocs = (read.blocks - not_read.len()) as u64;
+    found.gone = (read.gone.len() + ended(shim, read.not_found)) as u64;
     found
+}
+
+/// Returns how many of these records have ended. Host memory is read before device memory, so a short-lived allocation
+/// may be gone when its block is looked up. Memory outside the pool has a record all the time.
+fn ended(shim: &Shim, mut serials: FxHashSet<u64>) -> usize {
+    if !serials.is_empty() {
+        shim.ledger.allocs.each(|slot| _ = serials.remove(&slot.serial));
+    }
+    serials.len()
 }
 
 /// Parts that the kernel is reading now.
@@ -123,6 +134,8 @@ struct Read<'a> {
     others: Vec<Part>,
     /// Addresses of blocks that went meanwhile.
     gone: FxHashSet<u64>,
+    /// Serial numbers of targets that have no block of the pool, if they are device memory: freed, or outside of it.
+    not_found: FxHashSet<u64>,
     /// Maximum that the kernel reads next: less after it found more than there is room for.
     most: u64,
     /// True if something must be copied before the kernel is tried again.
@@ -170,7 +183,10 @@ impl Read<'_> {
             && let Some(target) = self.targets.all().get(self.next)
         {
             self.next += 1;
-            let Some(live) = reading::live_block(self.pool.releaser.blocks(), target.start) else { continue };
+            let Some(live) = reading::live_block(self.pool.releaser.blocks(), target.start) else {
+                self.not_found.extend(target.on_device.then_some(target.serial));
+                continue;
+            };
             let part = Part { live, at: 0, words: live.bytes / 8, is_gone: false };
             if part.words == 0 {
                 continue;

@@ -158,7 +158,7 @@ fn search(shim: &'static Shim, limit: &mut Limit) -> References {
         }
     });
     let device_start = clock::precise_ns();
-    let device = device::count(&targets, &mut seen, limit);
+    let device = device::count(shim, &targets, &mut seen, limit);
     let device_ns = clock::precise_ns() - device_start;
     let mut found = References::default();
     let mut fact = |name: &str, value: String| drop(found.facts.insert(name.into(), value));

@@ -16,6 +16,8 @@ pub(super) struct Target {
     pub end: u64,
     /// The number of its record.
     pub serial: u64,
+    /// It is device memory, or managed.
+    pub on_device: bool,
     /// Beginning of the driver's own memory, which the driver has records of. A block of the pool may be longer than
     /// the request.
     pub base: u64,
@@ -24,7 +26,7 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(start: u64, end: u64, serial: u64) -> Self {
-        Self { start, end, serial, base: start, bytes: end - start }
+        Self { start, end, serial, on_device: true, base: start, bytes: end - start }
     }
 }
 
@@ -44,7 +46,7 @@ pub(super) struct Targets {
 impl Targets {
     /// Returns the live allocations whose memory has an address of its own.
     pub(super) fn of(shim: &Shim) -> Self {
-        let (mut all, mut on_device) = (Vec::new(), 0);
+        let mut all = Vec::new();
         shim.ledger.allocs.each(|slot| {
             let end = slot.addr.saturating_add(slot.bytes);
             if AllocKind::from_u8(slot.kind).is_some_and(is_looked_for) && slot.addr != 0 && slot.addr < end {
@@ -53,11 +55,11 @@ impl Targets {
                 if let Some(block) = block {
                     (target.base, target.bytes) = (block.base(), block.bytes());
                 }
+                target.on_device = slot.kind != AllocKind::HostPinned as u8;
                 all.push(target);
-                on_device += usize::from(slot.kind != AllocKind::HostPinned as u8);
             }
         });
-        Self { on_device, ..Self::new(all) }
+        Self::new(all)
     }
 
     pub(super) fn new(mut all: Vec<Target>) -> Self {
@@ -73,7 +75,8 @@ impl Targets {
                 filter[(bit / 64) as usize] |= 1 << (bit % 64);
             }
         }
-        Self { on_device: all.len(), all, low, span: high - low, filter }
+        let on_device = all.iter().filter(|target| target.on_device).count();
+        Self { on_device, all, low, span: high - low, filter }
     }
 
     /// Returns the number of them that are device memory, or managed.

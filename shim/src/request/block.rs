@@ -6,6 +6,7 @@ use crate::call::Call;
 use crate::gate;
 use crate::pool::context_pool::ContextPool;
 use crate::pool::{Lookup, Pool};
+use crate::process::device_calls::DeviceCall;
 use crate::stranded::{Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
 use gpumem_wire::settings::OomFallback;
@@ -66,6 +67,7 @@ unsafe fn grow(
     rounded: u64,
     real: &mut impl FnMut(usize) -> Status,
 ) -> Outcome {
+    let _call = DeviceCall::begin();
     let generation = context_pool.generation();
     pool.releaser.make_way_for(context_pool, rounded);
     let watch = Watch::new(call, bytes, Some(context_pool.record()));

@@ -20,6 +20,7 @@ pub(crate) use ladder::{flush_here, has_limit};
 use crate::call::Call;
 use crate::gate;
 use crate::pool::quota::Reserved;
+use crate::process::device_calls::DeviceCall;
 use crate::process::threads;
 use crate::progress::queries;
 use crate::records::registry::live::Class;
@@ -42,6 +43,8 @@ pub(crate) fn get(
     real: impl FnMut() -> Status,
     found: impl FnOnce(&mut Request, Status) -> Option<u64>,
 ) -> Status {
+    // Until it is recorded: memory of the host is no device's, and an address range takes none.
+    let _call = (!matches!(request.space(), Space::Host | Space::None)).then(DeviceCall::begin);
     let (status, _room) = within_limit(call, &request, real);
     record(above, call, status, request, found)
 }
@@ -67,6 +70,7 @@ pub(crate) unsafe fn get_block(
             Some(Outcome::Failed(status)) => return record(above, call, status, request, |_, _| None),
             Some(Outcome::Aside) | None => {}
         }
+        let _call = DeviceCall::begin();
         // The pool steps aside, but the limit still holds. If the driver may refuse the request for another reason, the
         // driver decides.
         let asks = !out.is_null() && bytes != 0 && !queries::capturing();
@@ -88,6 +92,7 @@ pub(crate) unsafe fn get_block(
 /// code. If there is no memory, repeats the call after giving memory back.
 #[inline]
 pub(crate) fn for_driver(call: &Call, place: Location, real: impl FnMut() -> Status) -> Status {
+    let _call = DeviceCall::begin();
     ladder::again(call, 0, place, real)
 }
 
@@ -150,6 +155,7 @@ fn failed(call: &Call, request: &Request, status: Status) {
 /// record back if the call failed.
 pub(crate) fn end(class: Class, handle: u64, real: impl FnOnce() -> Status) -> Status {
     let entry = gate::note(|shim| allocations::freeing(shim, class, handle)).flatten();
+    let _call = DeviceCall::begin();
     let status = real();
     if let Some(entry) = entry {
         gate::note(|shim| match status {

@@ -100,3 +100,17 @@ fn stats_explains_it() {
     let all = shown(&ledger, &["--all"]);
     assert!(all.contains("what the driver took for itself") && all.contains("one_more_context"), "{all}");
 }
+
+/// The simulated driver takes nothing for a stream. What it takes and gives back for another thread, and what that
+/// thread has of gpumem's pool, is not taken for the streams.
+#[test]
+fn what_another_thread_takes_meanwhile_is_not_the_drivers_own() {
+    let running = client("streams_beside").env("SIM_STREAM_MEM", "0").waits().start(true);
+    running.says("made all streams");
+    let stats = running.gpumem(&["stats", &running.pid().to_string()]);
+    let device = &stats["devices"][0];
+    let parts = device["of_process"]["parts"].as_array().expect("parts").iter();
+    let measured: Vec<_> = parts.filter(|part| part["how"] == "measured").collect();
+    assert_eq!((measured, &device["taken_bytes"]), (vec![], &Value::from(0)), "{device:#}");
+    running.finish().ok();
+}

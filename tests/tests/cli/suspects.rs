@@ -68,6 +68,36 @@ fn wrongly_judged(seed: &str) -> Vec<(String, String, String)> {
     wrong
 }
 
+/// However many blocks a program loses: the simulated driver notes each block that a search reads, and that is no
+/// reference.
+#[test]
+fn each_of_many_lost_blocks_is_found() {
+    const LOST: usize = 4000;
+    let running = client("many_lost").args([LOST.to_string()]).waits().start(true);
+    running.says("lost");
+    let said = suspects(&running, &["--timeout", "60s"]);
+    let found = said["sites"].as_array().expect("sites").iter();
+    let lost =
+        found.filter(|site| site["standing"] == "none-seen").map(|site| site["live"].as_u64().expect("a number"));
+    // Old addresses may lie in unused parts of the stack.
+    assert!(lost.sum::<u64>() >= LOST as u64 - 8, "{:#} {}", said["sites"], said["scans"][1]);
+    running.finish().ok();
+}
+
+/// The memory of a block that is freed during the search is nobody's to read, and nothing is said of it.
+#[test]
+fn blocks_that_are_freed_during_the_search_are_not_said_to_be_unreadable() {
+    let running = client("many_lost").args(["500", "8"]).waits().start(true);
+    running.says("lost");
+    for _ in 0..3 {
+        let said = suspects(&running, &[]);
+        assert_eq!((&said["all_was_read"], &said["not_known"]), (&Value::from(true), &Value::Null), "{said:#}");
+        let remarks = said["remarks"].as_array().expect("remarks");
+        assert!(!remarks.iter().any(|remark| remark.as_str().is_some_and(|text| text.contains("read"))), "{remarks:?}");
+    }
+    running.finish().ok();
+}
+
 /// A driver that keeps the address of some blocks with nothing else beside it: what lies before that memory tells that it is
 /// the driver's. A word of the program's may stand just so, and then nobody can tell. Its block is not called lost.
 #[test]

@@ -228,8 +228,8 @@ fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
     if ranked.never_read > 0 {
         let never = text::count(ranked.never_read, "allocation");
         say(format!(
-            "the device memory of {never} cannot be read (allocated in stream order, managed, pitched or virtual) and may \
-             hold a reference"
+            "the device memory of {never} lies outside gpumem's pool (such as memory that is allocated in stream order, \
+             managed, pitched or virtual): it cannot be read and may hold a reference"
         ));
     }
     if ranked.without_record > 0 {
@@ -252,7 +252,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     writeln!(
         out,
         "searched {} of host memory and {} of device memory twice for references to {}\n\
-         counted references to one allocation: {} typically, {} for the one with the fewest",
+         counted references to one allocation: {} at a typical call site, {} for the one with the fewest",
         units::bytes(most("host_bytes")),
         units::bytes(most("device_bytes")),
         text::count(report.looked_for as u64, "allocation"),
@@ -294,6 +294,10 @@ fn nothing(report: &Report) -> String {
             text::count(report.unknown as u64, "allocation"),
             units::bytes(report.unknown_bytes)
         ),
+        // The driver's words are told apart, so that a single word of the program is a reference. Nothing is compared.
+        _ if !report.scans.iter().any(|scan| scan.contains_key("driver_unknown")) => {
+            format!("no suspect: a reference to each allocation was found{young}")
+        }
         _ if report.mostly.is_some() => format!(
             "cannot tell: {} has most of the allocations, so the typical number of references may be its own{young}",
             report.mostly.as_deref().unwrap_or_default()

@@ -101,10 +101,8 @@ fn print_unexplained(out: &mut dyn Write, device: &Device) -> std::io::Result<()
     let (unexplained, remark) = match device.unexplained_bytes {
         Some(bytes) if device.integrated => (units::bytes(bytes), format!("all else on this machine{baseline}")),
         Some(bytes) => (units::bytes(bytes), format!("contexts, libraries, other processes{baseline}")),
-        None if device.used_source == "driver" || device.used_has_changes => {
-            ("?".into(), "records and estimates add up to more than is used".into())
-        }
-        None => ("?".into(), "more was allocated since it was measured".into()),
+        None if device.used_is_older => ("?".into(), "more was allocated since it was measured".into()),
+        None => ("?".into(), "records and estimates add up to more than is used".into()),
     };
     line(out, &unexplained, "not explained", &remark)
 }

@@ -10,6 +10,7 @@ use crate::graphs::real::{self, Lease, NOWHERE};
 use crate::graphs::retarget::retarget;
 use crate::graphs::sources::Buffers;
 use crate::process::clock;
+use crate::process::device_calls::DeviceCall;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::records;
@@ -98,7 +99,7 @@ impl ExecStore {
     /// # Errors
     /// The library's status.
     fn exec_from(&self, template: &Template, class: &Class) -> Result<GraphExec, Status> {
-        let _alone = template.alone();
+        let (_alone, _call) = (template.alone(), DeviceCall::begin());
         self.library.calls.instantiate(template.graph, class.flags)
     }
 

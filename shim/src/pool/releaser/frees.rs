@@ -20,6 +20,7 @@ use crate::pool::block::Block;
 use crate::pool::block_records;
 use crate::pool::claims;
 use crate::pool::context_pool::{ContextPool, Most};
+use crate::process::device_calls::DeviceCall;
 use crate::process::errno::KeepErrno;
 use crate::progress::activity;
 use gpumem_abi::types::{SUCCESS, Status};
@@ -68,6 +69,7 @@ impl Releaser {
         let mut released = 0;
         while !context_pool.is_gone() {
             let _transit = context_pool.in_transit.blocks.begin();
+            let _call = DeviceCall::begin();
             let blocks = context_pool.oldest(&mut most, TOGETHER);
             let count = blocks.len();
             RELEASE_STREAM_USED.fetch_or(count > 0, Relaxed);
@@ -113,6 +115,7 @@ impl Releaser {
         let mut released = 0;
         while !context_pool.is_gone() && may() {
             let _transit = context_pool.in_transit.blocks.begin();
+            let _call = DeviceCall::begin();
             let Some(block) = context_pool.oldest(&mut most, 1).pop() else { break };
             if !self.free_by(block, context_pool, |addr| context_pool.calls.free(addr)) {
                 context_pool.keep(block, block.idle_ns());

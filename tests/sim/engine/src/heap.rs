@@ -1,9 +1,10 @@
 //! The simulator's own memory. Rust aborts when there is none. A test could then not tell whether the simulator died, or
 //! the library between the program and the driver. So the simulator ends the process with an exit status of its own.
 //!
-//! Short blocks lie apart from the program's heap, in one mapping of a device, since a real device's records are not in the
+//! Blocks lie apart from the program's heap, in mappings of a device, since a real device's records are not in the
 //! process at all. The records that a driver keeps in the program's heap are made on purpose
-//! ([`crate::memory`]). Long blocks, and short ones without room in the mapping, come from the program's heap.
+//! ([`crate::memory`]). Short blocks share one mapping, and each long one has its own. Only short blocks without room in
+//! the mapping come from the program's heap.
 //!
 //! There is no lock, so a child of `fork` can go on. Blocks of one class go back to a list. The list's head has a tag, so that a
 //! block that was taken and put back in between is not mistaken for one that stayed.
@@ -38,19 +39,33 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Where the mapping begins.
 static BASE: AtomicU64 = AtomicU64::new(0);
 
-fn map() -> u64 {
+/// Maps memory of a device. `flags`: what else the mapping is. The answer is null if there is none.
+fn map(bytes: usize, flags: i32) -> *mut u8 {
     // SAFETY: the path is a literal that ends in NUL. Without MAP_FIXED the kernel picks addresses that are free. The
     // descriptor is closed by this block alone.
     unsafe {
         let _errno = super::errno::KeepErrno::new();
         let device = libc::open(c"/dev/zero".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
-        let at = libc::mmap(std::ptr::null_mut(), ROOM, access, flags, device, 0);
+        // A process without the device, or without a descriptor for it, has memory all the same.
+        let flags = flags | libc::MAP_PRIVATE | if device < 0 { libc::MAP_ANONYMOUS } else { 0 };
+        let at = libc::mmap(std::ptr::null_mut(), bytes, access, flags, device, 0);
         if device >= 0 {
             libc::close(device);
         }
-        if at == libc::MAP_FAILED { 1 } else { at as u64 }
+        if at == libc::MAP_FAILED { std::ptr::null_mut() } else { at.cast() }
+    }
+}
+
+/// Ends a mapping.
+///
+/// # Safety
+/// [`map`] gave it with this length, and nobody uses it any more.
+unsafe fn unmap(at: *mut u8, bytes: usize) {
+    // SAFETY: our caller vouches for the mapping.
+    unsafe {
+        let _errno = super::errno::KeepErrno::new();
+        libc::munmap(at.cast(), bytes);
     }
 }
 
@@ -72,7 +87,7 @@ fn fresh(bytes: u64) -> Option<*mut u8> {
     loop {
         if next == 0 {
             // Where another thread maps as well, one of the two is left: it is not touched, so that it takes no memory.
-            let at = map();
+            let at = (map(ROOM, libc::MAP_NORESERVE) as u64).max(1);
             let _ = BASE.compare_exchange(0, at, AcqRel, Acquire);
             let base = BASE.load(Acquire);
             next = NEXT.compare_exchange(0, base, AcqRel, Acquire).map_or_else(|now| now, |_| base);
@@ -142,22 +157,21 @@ fn take(class: usize) -> *mut u8 {
 }
 
 // SAFETY: a block is as long and as aligned as its class, which is at least what the layout asks; no layout of the
-// simulator asks for more than a page. The lists give each block to one owner until it comes back. What has no class is
-// System's, and goes back to it by the same layout.
+// simulator asks for more than a page. The lists give each block to one owner until it comes back. What has no class has
+// a mapping of its own, which begins at a page and ends with the block.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class_of(layout) {
             Some(class) => take(class),
-            // SAFETY: our caller keeps GlobalAlloc's contract for `layout`, and System asks for the same.
-            None => some(unsafe { System.alloc(layout) }),
+            None => some(map(layout.size(), 0)),
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class_of(layout) {
             Some(class) => put(class, block as u64, block as u64),
-            // SAFETY: our caller gives back what `alloc` gave for this layout, which was System's.
-            None => unsafe { System.dealloc(block, layout) },
+            // SAFETY: our caller gives back what `alloc` gave for this layout, which was a mapping.
+            None => unsafe { unmap(block, layout.size()) },
         }
     }
 }
@@ -175,6 +189,35 @@ pub fn exhausted() -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The name of the mapping that an address lies in, as the kernel lists it.
+    fn mapping_of(at: u64) -> String {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("a list of mappings");
+        let line = maps.lines().find(|line| {
+            let ends = line.split(' ').next().and_then(|range| range.split_once('-')).expect("a range");
+            let [from, to] = [ends.0, ends.1].map(|end| u64::from_str_radix(end, 16).expect("a number"));
+            (from..to).contains(&at)
+        });
+        line.unwrap_or_default().to_owned()
+    }
+
+    /// What the simulator notes about each of some thousand blocks is long. In the program's heap it would look like
+    /// references of the program.
+    #[test]
+    fn long_blocks_lie_apart_from_the_programs_heap_and_go_back() {
+        for bytes in [LONGEST + 1, 98_304, 1 << 20, 10 << 20] {
+            let layout = Layout::from_size_align(bytes, 8).unwrap();
+            // SAFETY: the layout is not empty. The block is written within its length and given back once.
+            let at = unsafe {
+                let block = Heap.alloc(layout);
+                block.write_bytes(7, bytes);
+                assert!(mapping_of(block as u64).ends_with("/dev/zero"), "{bytes}: {}", mapping_of(block as u64));
+                Heap.dealloc(block, layout);
+                block as u64
+            };
+            assert!(!mapping_of(at).ends_with("/dev/zero"), "{bytes}: it was not given back");
+        }
+    }
 
     #[test]
     fn threads_have_blocks_of_their_own() {
