@@ -3,8 +3,8 @@
 //!
 //! Blocks lie apart from the program's heap, in mappings of a device, since a real device's records are not in the
 //! process at all. The records that a driver keeps in the program's heap are made on purpose
-//! ([`crate::memory`]). Short blocks share one mapping, and each long one has its own. Only short blocks without room in
-//! the mapping come from the program's heap.
+//! ([`crate::memory`]). Short blocks share one mapping, and each long one has its own. Blocks for
+//! which nothing can be mapped come from the program's heap.
 //!
 //! There is no lock, so a child of `fork` can go on. Blocks of one class go back to a list. The list's head has a tag, so that a
 //! block that was taken and put back in between is not mistaken for one that stayed.
@@ -110,6 +110,40 @@ pub fn taken() -> u64 {
     NEXT.load(Acquire).saturating_sub(BASE.load(Acquire))
 }
 
+/// The layout of a long block in the program's heap, and where in it the block begins: not at a page, as a mapping does.
+fn in_heap(layout: Layout) -> (Layout, usize) {
+    const PAGE: usize = 4096;
+    let begin = layout.align().max(SHORTEST);
+    if begin >= PAGE {
+        exhausted();
+    }
+    // SAFETY: a power of two, and no layout is so long that a page more would exceed what a layout may have.
+    (unsafe { Layout::from_size_align_unchecked(layout.size() + begin, PAGE) }, begin)
+}
+
+fn long(layout: Layout) -> *mut u8 {
+    let mapped = map(layout.size(), 0);
+    if !mapped.is_null() {
+        return mapped;
+    }
+    let (whole, begin) = in_heap(layout);
+    // SAFETY: the layout is not empty, and the block begins within it.
+    unsafe { some(System.alloc(whole)).add(begin) }
+}
+
+/// # Safety
+/// `block` is what [`long`] gave for this layout, and nobody uses it any more.
+unsafe fn long_ends(block: *mut u8, layout: Layout) {
+    // SAFETY: our caller vouches for the block. Only a mapping begins at a page.
+    unsafe {
+        if (block as usize).is_multiple_of(4096) {
+            return unmap(block, layout.size());
+        }
+        let (whole, begin) = in_heap(layout);
+        System.dealloc(block.sub(begin), whole);
+    }
+}
+
 fn some(at: *mut u8) -> *mut u8 {
     if at.is_null() { exhausted() } else { at }
 }
@@ -158,20 +192,20 @@ fn take(class: usize) -> *mut u8 {
 
 // SAFETY: a block is as long and as aligned as its class, which is at least what the layout asks; no layout of the
 // simulator asks for more than a page. The lists give each block to one owner until it comes back. What has no class has
-// a mapping of its own, which begins at a page and ends with the block.
+// a mapping of its own, or a piece of System's that begins behind a page's start, by which the two are told apart.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class_of(layout) {
             Some(class) => take(class),
-            None => some(map(layout.size(), 0)),
+            None => long(layout),
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class_of(layout) {
             Some(class) => put(class, block as u64, block as u64),
-            // SAFETY: our caller gives back what `alloc` gave for this layout, which was a mapping.
-            None => unsafe { unmap(block, layout.size()) },
+            // SAFETY: our caller gives back what `alloc` gave for this layout, which was a long block.
+            None => unsafe { long_ends(block, layout) },
         }
     }
 }
