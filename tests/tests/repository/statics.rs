@@ -72,6 +72,7 @@ const STATICS: &[(&str, &[&str], Why)] = &[
     ("pool/private.rs", &["TAKEN", "WANTED"], OfTheDevice),
     ("pool/releaser/frees.rs", &["RELEASE_STREAM_USED"], OfTheDevice),
     ("process/copies.rs", &["SAID"], OnceOnly),
+    ("process/device_calls.rs", &["CALLS"], OfTheDevice),
     ("process/elf/copies.rs", &["COPY"], Constant),
     ("process/elf/copies.rs", &["KNOWN"], SameImage),
     ("process/elf/listing.rs", &["NEEDED"], SameImage),
