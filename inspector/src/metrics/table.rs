@@ -88,7 +88,7 @@ metrics! {
     Gauge DEVICE_LIMIT_BYTES = "gpumem_device_limit_bytes" ["device, uuid, device_name"] "Bytes that the process may take of the device, if GPUMEM_LIMIT is set.";
     Gauge DEVICE_TOTAL_BYTES = "gpumem_device_total_bytes" ["device, uuid, device_name"] "Memory of the device.";
     Gauge DEVICE_USED_BYTES = "gpumem_device_used_bytes" ["device, uuid, device_name"] "Bytes in use on the device by all processes: as NVML reports them, else as the process saw them within the last minute, with its own changes since.";
-    Gauge DEVICE_UNEXPLAINED_BYTES = "gpumem_device_unexplained_bytes" ["device, uuid, device_name"] "Device memory that this process's records do not explain. If NVML counts the memory of this process, a part of that; else a part of all memory in use on the device.";
+    Gauge DEVICE_UNEXPLAINED_BYTES = "gpumem_device_unexplained_bytes" ["device, uuid, device_name"] "Bytes of device memory that this process's records do not explain. They are a part of NVML's count for this process, or, without that count, of all memory in use on the device.";
     Gauge USED_BYTES = "gpumem_device_process_bytes" [""] "Device memory of this process on all devices, if NVML reports it.";
 
     Gauge POOL_ON = "gpumem_pool_on" [""] "1 if the pool serves a context.";
