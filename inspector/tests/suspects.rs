@@ -253,7 +253,7 @@ fn where_some_is_never_read_the_words_are_weaker() {
     assert_eq!((standing(&said, 5).as_str(), code), ("none-seen", 3));
     assert_eq!(said["all_was_read"], false);
     assert!(text.contains("no reference seen in what was read"), "{text}");
-    assert!(text.contains("the device memory of 1 allocation cannot be read"), "{text}");
+    assert!(text.contains("the device memory of 1 allocation lies outside gpumem's pool"), "{text}");
     // What went meanwhile refers to nothing any more.
     let gone = &[("device_wanted", "7"), ("device_allocs", "5"), ("device_gone", "2")];
     let (said, text, _) = with(gone, &[]);

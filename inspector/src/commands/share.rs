@@ -41,7 +41,7 @@ fn name(text: &str) -> std::result::Result<String, String> {
     match gpumem_wire::share::is_name(text) {
         true => Ok(text.to_owned()),
         false => Err(format!(
-            "allowed: 1 to {} letters, digits, and the characters ._-, no dot first",
+            "allowed: 1 to {} letters, digits, dots, underscores and hyphens; the first is no dot",
             gpumem_wire::share::MAX_NAME
         )),
     }

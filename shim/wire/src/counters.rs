@@ -189,7 +189,8 @@ counters! {
     STRANDED_REMOVED = 62, "stranded_bytes_removed";
     /// Nanoseconds that launches took to get a real exec for their handle. Natively a launch has its exec.
     MISS_NS = 63, "miss_ns";
-    /// Real execs instantiated in place of a degraded one that could have been taken, while the device was behind.
+    /// Real execs instantiated while the device still had work to do, because the exec that could have been taken had
+    /// become slower.
     MADE_ANEW = 64, "made_anew";
     /// Allocations that failed because memory ran out, after everything that can be given back was given back.
     OUT_OF_MEMORY = 65, "out_of_memory";

@@ -252,7 +252,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     writeln!(
         out,
         "searched {} of host memory and {} of device memory twice for references to {}\n\
-         counted references to one allocation: {} at a typical call site, {} for the one with the fewest",
+         counted references: {} to an allocation of a typical call site, {} to the allocation with the fewest",
         units::bytes(most("host_bytes")),
         units::bytes(most("device_bytes")),
         text::count(report.looked_for as u64, "allocation"),
