@@ -7,11 +7,12 @@ use super::balance::Balance;
 use super::changes::minus;
 use super::execs::hex;
 use super::history::{Samples, Series};
+use super::judged::{self, Judged};
 use super::key::GroupKey;
 use super::live::{Live, numbered};
 use super::marks::{self, Moment};
 use super::sites::Sites;
-use super::verdict::{self, Step, Turnover, Verdict};
+use super::verdict::Verdict;
 use gpumem_wire::kinds::GrowthKind;
 use gpumem_wire::layout::StackRef;
 use gpumem_wire::read::Point;
@@ -238,12 +239,6 @@ pub(crate) fn is_site(suspect: &Suspect) -> bool {
     !matches!(suspect.kind, Tag | Class | Heap)
 }
 
-/// True for a kind without bytes, which is judged by its count. A library that is loaded late has none at first.
-fn is_counted(kind: GrowthKind, bytes: u64) -> bool {
-    use GrowthKind::*;
-    matches!(kind, Streams | Events | Contexts) || kind == Code && bytes == 0
-}
-
 fn worse(a: &Suspect, b: &Suspect) -> std::cmp::Ordering {
     let rate = |suspect: &Suspect| if suspect.grows() { suspect.bytes_per_minute } else { 0.0 };
     let young = |suspect: &Suspect| suspect.since().map_or(0, |grown| grown.bytes_change);
@@ -294,31 +289,9 @@ fn suspect(
     let seen = |ns: u64| Some(ns).filter(|&ns| ns > 0 && live.first_ns > 0).map(|ns| ledger.age(ns));
     // The newest allocation is in no sample yet.
     let last_ns = live.newest_ns();
-    let counts = is_counted(kind, bytes).then(|| live.series.counts());
-    let judged = counts.clone().unwrap_or_else(|| live.series.clone());
-    let steps = steps(kind, &judged);
-    let before = live.series.points.iter().filter(|point| point.time_ns < last_ns);
-    let turnover = Turnover {
-        ever: live.ever.max(count),
-        live: count,
-        born_over: born_over(samples, &live.born),
-        newest_at: before.map(|point| point.samples).fold(0, u64::saturating_add),
-    };
     let now = Point { time_ns: ledger.status.now_ns, samples: 1, bytes, count };
-    let bytes_per_minute = live.series.per_minute(samples);
-    let count_per_minute = counts.map(|counts| counts.per_minute(samples));
-    let verdict = verdict::judge(&steps, turnover).at_a_rate(count_per_minute.unwrap_or(bytes_per_minute));
-    let has_paused = verdict == Verdict::GrowsSteadily && has_paused(samples, &live.born, now.time_ns);
-    let verdict = if has_paused { Verdict::TooLittle } else { verdict };
-    let (verdict, balance) = match kind {
-        GrowthKind::Graphs | GrowthKind::Class => live.count.judge(ledger, samples, &live.series, turnover, verdict),
-        _ => (verdict, None),
-    };
-    let has_stopped = |series: &Series| has_stopped(samples, kind, series, turnover, active_ns);
-    let is_graphs = matches!(kind, GrowthKind::Graphs | GrowthKind::Class);
-    let has_stopped =
-        verdict == Verdict::LevelledOff && (has_stopped(&judged) || is_graphs && has_stopped(&live.series.counts()));
-    let verdict = if has_stopped { Verdict::TooLittle } else { verdict };
+    let Judged { verdict, has_paused, balance, bytes_per_minute, count_per_minute } =
+        judged::judge(ledger, samples, active_ns, kind, &live, now);
     // Frees by tag and class are not counted.
     let counted = balance.map_or((live.ever, live.ever.saturating_sub(count)), |of| (of.made, of.destroyed));
     let counted = Some(counted).filter(|&(ever, _)| ever > 0);
@@ -342,54 +315,12 @@ fn suspect(
         bytes_per_minute,
         count_per_minute,
         bytes_per_mark: per_mark(ledger, samples, &live.series).filter(|_| count_per_minute.is_none()),
-        has_paused: has_paused || has_stopped,
+        has_paused,
         samples: live.series.points.len(),
         sampled_ns: samples.unparked_over(&live.series.points),
         stack: live.stack,
         series: live.series,
     }
-}
-
-/// True if nothing new came for twice as long as the longest pause before: growth may be over. What came after the last
-/// sample is not known: the process may have been killed since.
-fn has_paused(samples: &Samples, born: &[(u64, u64)], now_ns: u64) -> bool {
-    /// With fewer, the longest pause is meaningless.
-    const SOME: usize = 4;
-    let until_ns = samples.points.last().map_or(now_ns, |last| last.time_ns.min(now_ns));
-    let longest = born.windows(2).map(|pair| samples.unparked_ns(pair[0].0, pair[1].0)).max();
-    let since = born.last().map_or(0, |&(last_ns, _)| samples.unparked_ns(last_ns, until_ns));
-    born.len() >= SOME && longest.is_some_and(|longest| since > 2 * longest)
-}
-
-/// True if it grew steadily as long as the process made anything, and the process has been idle since, for less time than
-/// it grew. That it stopped then shows nothing: a server that nobody asks loses nothing.
-fn has_stopped(samples: &Samples, kind: GrowthKind, series: &Series, turnover: Turnover, active_ns: u64) -> bool {
-    let before = series.points.iter().filter(|point| point.time_ns <= active_ns).copied().collect();
-    let before = Series { points: before };
-    let (Some(first), Some(last)) = (before.points.first(), samples.points.last()) else { return false };
-    let (grew, idle) = (samples.unparked_ns(first.time_ns, active_ns), samples.unparked_ns(active_ns, last.time_ns));
-    idle < grew && verdict::grew_steadily(&steps(kind, &before), turnover)
-}
-
-/// Returns the steps that a verdict is judged on.
-fn steps(kind: GrowthKind, series: &Series) -> Vec<Step> {
-    let mut steps = series.steps();
-    if kind == GrowthKind::Heap {
-        // The heap has no count, so its pages are counted instead.
-        steps.iter_mut().for_each(|step| step.count = step.bytes >> 12);
-    }
-    steps
-}
-
-/// Returns the number of samples between the births of the older and the younger records, without a tenth at either
-/// end.
-fn born_over(samples: &Samples, born: &[(u64, u64)]) -> u64 {
-    let tenth = born.len() / 10;
-    let (Some(older), Some(younger)) = (born.get(tenth), born.get((born.len() - tenth).wrapping_sub(1))) else {
-        return 0;
-    };
-    let between = samples.points.iter().filter(|point| (older.0..younger.0).contains(&point.time_ns));
-    between.map(|point| point.samples).fold(0, u64::saturating_add)
 }
 
 /// Returns the growth over the usual windows and the whole time, or since the requested moment.
