@@ -77,7 +77,7 @@ fn plant(truth: Verdict, random: &mut Random) -> Planted {
             ever = (base + most) * (1 + 2 * random.below(2));
         }
         HighWater => return rising_and_falling(len, base, random),
-        _ => {
+        OneOff | TooLittle => {
             let many = 1 + random.below(50);
             counts.extend(std::iter::repeat_n(many, (len * random.between(0.6, 1.0)) as usize));
             (ever, born_over) = (many, random.below(2));
@@ -140,7 +140,7 @@ fn planted_truth_is_found() {
     let truths = [GrowsSteadily, LevelledOff, HighWater, OneOff];
     let (mut wrong, mut false_alarms) = (Vec::new(), 0);
     for round in 0..1000 {
-        let truth = truths[round % 4];
+        let truth = truths[round % truths.len()];
         let Planted { counts, turnover, one_thing } = plant(truth, &mut random);
         let size = [1, 4, 64, 1024, 16384][random.below(5) as usize] << 10;
         let count = |things| if one_thing { 1 } else { things };
