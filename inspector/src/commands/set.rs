@@ -84,7 +84,7 @@ fn changes(words: &[OsString]) -> std::result::Result<Changes<'_>, String> {
         } else if !names_one(word) {
             return Err(match found.last() {
                 Some((name, value)) => {
-                    format!("{shown:?} is no variable, nor the value of {name}, which already has one: {value}")
+                    format!("{shown:?} is no variable, and {name}={value} has its value already")
                 }
                 None => format!("{shown:?} is no variable"),
             });
@@ -313,9 +313,9 @@ mod tests {
             ("27793", "are missing"),
             ("LIMIT", "LIMIT needs a value"),
             ("27793 LIMIT", "LIMIT needs a value"),
-            ("LIMIT=1G 5", "\"5\" is no variable, nor the value of LIMIT, which already has one: 1G"),
+            ("LIMIT=1G 5", "\"5\" is no variable, and LIMIT=1G has its value already"),
             ("LIMIT=1G TAG=a 5", "the process comes first: gpumem set 5 LIMIT=1G TAG=a"),
-            ("27793 LIMIT=1G 5", "\"5\" is no variable, nor the value of LIMIT, which already has one: 1G"),
+            ("27793 LIMIT=1G 5", "\"5\" is no variable, and LIMIT=1G has its value already"),
             ("27793 LIMT 5", "\"LIMT\" is no variable"),
         ] {
             let why = parsed(line).unwrap_err();
