@@ -99,7 +99,7 @@ impl Account {
         account
     }
 
-    /// Leaves out all measured parts: nobody knows which of them is too large.
+    /// Leaves out all measured parts, since it is unknown which of them is too large.
     fn leave_measured_out(&mut self) {
         self.left_out_bytes = self.sum(How::Measured);
         self.parts.retain(|part| part.how != How::Measured);

@@ -31,7 +31,8 @@ pub(super) fn judge(
 ) -> Judged {
     let counts = is_counted(kind, now.bytes).then(|| live.series.counts());
     let judged = counts.as_ref().unwrap_or(&live.series);
-    let before = live.series.points.iter().filter(|point| point.time_ns < live.newest_ns());
+    let newest_ns = live.newest_ns();
+    let before = live.series.points.iter().filter(|point| point.time_ns < newest_ns);
     let turnover = Turnover {
         ever: live.ever.max(now.count),
         live: now.count,
@@ -74,7 +75,7 @@ fn has_paused(samples: &Samples, born: &[(u64, u64)], now_ns: u64) -> bool {
 }
 
 /// True if it grew steadily as long as the process made anything, and the process has been idle since, for less time than
-/// it grew. That it stopped then shows nothing: a server that nobody asks loses nothing.
+/// it grew. That it stopped then shows nothing: an idle server loses nothing.
 fn has_stopped(samples: &Samples, kind: GrowthKind, series: &Series, turnover: Turnover, active_ns: u64) -> bool {
     let before = series.points.iter().filter(|point| point.time_ns <= active_ns).copied().collect();
     let before = Series { points: before };

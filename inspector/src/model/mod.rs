@@ -21,8 +21,8 @@
 //! * [`changes`]: two snapshots compared.
 //! * [`marks`]: moments that a user can name. [`history`]: live memory over time.
 //! * [`balance`]: graphs and execs that call sites made and destroyed.
-//! * [`verdict`]: tells steady growth from other growth. [`judged`]: the verdict on one holder. [`suspects`]: likely leaks, most likely first, from the facts
-//!   in [`live`]. [`references`]: allocations to which the process has few references.
+//! * [`verdict`]: tells steady growth from other growth. [`judged`]: the verdict on one holder. [`suspects`]: likely
+//!   leaks, most likely first, from the facts in [`live`]. [`references`]: allocations to which the process has few references.
 //! * [`summary`]: the state at one moment, as plain data. [`course`]: live memory over time. [`chart`]: that as charts,
 //!   [`cards`] for several processes. [`flame`]: memory by call stack.
 //! * [`recording`]: live memory at each second, written to a file and read back.

@@ -32,14 +32,20 @@ pub(crate) struct KindTotal {
     pub failures: u64,
 }
 
-/// Returns every kind that was ever used.
-pub(crate) fn kinds(ledger: &Ledger) -> Vec<KindTotal> {
+/// Returns the number and the bytes of the listed allocations of each kind in each memory.
+fn listed(snapshot: &Snapshot) -> BTreeMap<(AllocKind, Space), (u64, u64)> {
     let mut listed = BTreeMap::new();
-    for alloc in &ledger.snapshot.allocs {
+    for alloc in &snapshot.allocs {
         let Some(kind) = AllocKind::from_u8(alloc.kind) else { continue };
         let sum: &mut (u64, u64) = listed.entry((kind, alloc.space())).or_default();
         *sum = (sum.0 + 1, sum.1.saturating_add(alloc.bytes));
     }
+    listed
+}
+
+/// Returns every kind that was ever used.
+pub(crate) fn kinds(ledger: &Ledger) -> Vec<KindTotal> {
+    let listed = listed(&ledger.snapshot);
     let counter = |index| ledger.snapshot.counter(index);
     let all = Tally::all().map(|row| {
         let (allocs, frees) = (counter(row.allocs()), counter(row.frees()));
@@ -127,9 +133,9 @@ pub(crate) fn counters_of_listed(ledger: &Ledger) -> Vec<u64> {
     if snapshot.counter(counters::DROPPED_RECORDS) > 0 || snapshot.cut.is_some() {
         return counters;
     }
+    let listed = listed(snapshot);
     for row in Tally::all_of_memory() {
-        let listed = snapshot.allocs.iter().filter(|alloc| (alloc.kind, alloc.space()) == (row.kind as u8, row.space));
-        let (count, bytes) = listed.fold((0_u64, 0_u64), |sum, alloc| (sum.0 + 1, sum.1.saturating_add(alloc.bytes)));
+        let (count, bytes) = listed.get(&(row.kind, row.space)).copied().unwrap_or_default();
         for (made, freed, live) in [(row.allocs(), row.frees(), count), (row.alloc_bytes(), row.free_bytes(), bytes)] {
             let (Some(ever), Some(gone)) = (counters.get(made).copied(), counters.get(freed).copied()) else {
                 continue;

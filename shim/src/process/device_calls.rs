@@ -67,8 +67,8 @@ mod tests {
         let before = quiet();
         let other = std::thread::spawn(move || {
             let call = DeviceCall::begin();
-            says.send(()).expect("somebody listens");
-            waits.recv().expect("somebody says it");
+            says.send(()).expect("the test receives");
+            waits.recv().expect("the test sends");
             drop(call);
         });
         said.recv().expect("it has begun");

@@ -84,7 +84,7 @@ fn each_of_many_lost_blocks_is_found() {
     running.finish().ok();
 }
 
-/// The memory of a block that is freed during the search is nobody's to read, and nothing is said of it.
+/// A block that is freed during the search is not reported as unreadable.
 #[test]
 fn blocks_that_are_freed_during_the_search_are_not_said_to_be_unreadable() {
     let running = client("many_lost").args(["500", "8"]).waits().start(true);

@@ -14,6 +14,7 @@ use crate::text::{self, units};
 use gpumem_wire::kinds::{EventKind, Space};
 use gpumem_wire::layout::EventSlot;
 use gpumem_wire::settings::{OomFallback, Settings};
+use std::collections::BTreeMap;
 
 /// A request that failed at the limit was refused there at most this long before.
 const AT_ONCE_NS: u64 = 1_000_000_000;
@@ -177,12 +178,15 @@ fn at_the_limit(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Fi
 /// Names the call site that holds most device memory, with its share; empty if none is live.
 fn holder(ledger: &Ledger) -> String {
     let sites = Sites::of_allocs(ledger);
-    let on_device = || ledger.snapshot.allocs.iter().filter(|alloc| alloc.space() == Space::Device);
-    let held = sums::by(on_device().map(|alloc| (sites.name(alloc.stack), alloc.bytes)));
-    let all = held.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
-    let most = held.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
-    let Some((site, bytes)) = most else { return String::new() };
-    let count = on_device().filter(|alloc| sites.name(alloc.stack) == site).count() as u64;
+    let on_device = ledger.snapshot.allocs.iter().filter(|alloc| alloc.space() == Space::Device);
+    let mut held = BTreeMap::new();
+    for alloc in on_device {
+        let of_site: &mut (u64, u64) = held.entry(sites.name(alloc.stack)).or_default();
+        *of_site = (of_site.0.saturating_add(alloc.bytes), of_site.1 + 1);
+    }
+    let all = held.values().fold(0, |sum: u64, (bytes, _)| sum.saturating_add(*bytes));
+    let most = held.into_iter().rev().max_by_key(|(_, (bytes, _))| *bytes);
+    let Some((site, (bytes, count))) = most else { return String::new() };
     let when = if ledger.status.running() { "now" } else { "at its end" };
     let (live, share) = (units::bytes(bytes), units::percent(bytes, all));
     format!(

@@ -120,9 +120,8 @@ mod tests {
         let stacks = stacks.iter().enumerate().map(|(at, (first_ns, its))| {
             let (first_frame, count) = (frames.len() as u32, its.len() as u32);
             frames.extend_from_slice(its);
-            let totals = (0, 0, 0, 0);
-            let (allocs, alloc_bytes, graphs, execs) = totals;
-            (at as u32, Stack { first_frame, frames: count, first_ns: *first_ns, allocs, alloc_bytes, graphs, execs })
+            let first_ns = *first_ns;
+            (at as u32, Stack { first_frame, frames: count, first_ns, allocs: 0, alloc_bytes: 0, graphs: 0, execs: 0 })
         });
         let stacks: HashMap<StackRef, Stack> = stacks.collect();
         part(modules, &stacks, &mut frames);

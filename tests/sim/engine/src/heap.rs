@@ -60,7 +60,7 @@ fn map(bytes: usize, flags: i32) -> *mut u8 {
 /// Ends a mapping.
 ///
 /// # Safety
-/// [`map`] gave it with this length, and nobody uses it any more.
+/// [`map`] gave it with this length, and it is not used any more.
 unsafe fn unmap(at: *mut u8, bytes: usize) {
     // SAFETY: our caller vouches for the mapping.
     unsafe {
@@ -110,9 +110,10 @@ pub fn taken() -> u64 {
     NEXT.load(Acquire).saturating_sub(BASE.load(Acquire))
 }
 
+const PAGE: usize = 4096;
+
 /// The layout of a long block in the program's heap, and where in it the block begins: not at a page, as a mapping does.
 fn in_heap(layout: Layout) -> (Layout, usize) {
-    const PAGE: usize = 4096;
     let begin = layout.align().max(SHORTEST);
     if begin >= PAGE {
         exhausted();
@@ -132,11 +133,11 @@ fn long(layout: Layout) -> *mut u8 {
 }
 
 /// # Safety
-/// `block` is what [`long`] gave for this layout, and nobody uses it any more.
+/// `block` is what [`long`] gave for this layout, and it is not used any more.
 unsafe fn long_ends(block: *mut u8, layout: Layout) {
     // SAFETY: our caller vouches for the block. Only a mapping begins at a page.
     unsafe {
-        if (block as usize).is_multiple_of(4096) {
+        if (block as usize).is_multiple_of(PAGE) {
             return unmap(block, layout.size());
         }
         let (whole, begin) = in_heap(layout);
@@ -235,7 +236,7 @@ mod tests {
         line.unwrap_or_default().to_owned()
     }
 
-    /// What the simulator notes about each of some thousand blocks is long. In the program's heap it would look like
+    /// The simulator's list of some thousand blocks is long. In the program's heap it would look like
     /// references of the program.
     #[test]
     fn long_blocks_lie_apart_from_the_programs_heap_and_go_back() {
