@@ -263,7 +263,7 @@ pub const INSPECTOR: &[(&str, &str)] = &[
     ("GPUMEM_LIB", "the libgpumem.so that gpumem run preloads, instead of the one beside the gpumem binary"),
     (
         "GPUMEM_INSPECTOR_LOG",
-        "what gpumem itself logs on stderr: a tracing filter, for example debug or gpumem_inspector=trace",
+        "which log messages gpumem prints on stderr: a level such as debug, or a module and its level such as gpumem_inspector=trace",
     ),
 ];
 
