@@ -1,5 +1,5 @@
-//! What an answer takes follows from what the file stores: [`most_memory`], as docs/ledger.md states it. Each of these
-//! files once cost gigabytes.
+//! The memory that an answer takes follows from the bytes that the file stores: [`most_memory`], as docs/ledger.md
+//! states it. Each of these files once cost gigabytes.
 
 mod common;
 use common::skipped::skipped;

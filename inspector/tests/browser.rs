@@ -1,5 +1,5 @@
-//! The page of `gpumem report` in a real browser: it draws, answers to keys, fits a telephone, and complains of nothing.
-//! Where there is no Chromium, these tests are skipped.
+//! The page of `gpumem report` in a real browser: it draws, answers to keys, fits a phone, and causes no complaint.
+//! Without Chromium these tests are skipped.
 
 mod common;
 
@@ -88,7 +88,7 @@ fn chromium(browser: &Path, dir: &Dir) -> Command {
     command
 }
 
-/// What the page says of itself, and what the browser said of it.
+/// Uses a page in the browser. Returns the page's report on itself, and the browser's complaints about it.
 fn used(browser: &Path, dir: &Dir, page: &str, script: &str, width: u32, dark: bool) -> (Value, Vec<String>) {
     let path = dir.path().join("used.html");
     std::fs::write(&path, with_script(page, script)).unwrap();

@@ -1,5 +1,5 @@
-//! What others leave for a look around to find is without bound; what a look takes of memory and of time is not. What does
-//! not fit is left out, and one line says so.
+//! Others may leave any amount of data for a look around to find. The memory and the time of a look are bounded. It
+//! leaves out what does not fit, and one line says so.
 
 mod common;
 use common::web::{Server, status};

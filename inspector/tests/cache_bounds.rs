@@ -1,4 +1,4 @@
-//! Whether the graph cache is on and why not, and what is said where its bounds are too tight.
+//! Views say if the graph cache is on and why not, and say so if its bounds are too tight.
 
 mod common;
 use common::cache::*;

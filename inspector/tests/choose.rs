@@ -63,7 +63,7 @@ fn a_file_is_meant_where_nothing_of_its_name_runs() {
     }
 }
 
-/// What is said to be typed, for one pid.
+/// Returns the command that the answer offers for one pid.
 fn advice(dir: &Dir, args: &[&str], pid: u32) -> String {
     let answer = dir.gpumem(args);
     assert_eq!(answer.code, 4, "{args:?}: {}", answer.err);

@@ -1,4 +1,4 @@
-//! What shells offer while a command line is typed, asked in the shells themselves.
+//! Completions that shells offer while a command line is typed. The shells themselves are asked.
 
 mod common;
 use common::skipped::installed;
@@ -43,7 +43,7 @@ fn offered(mut command: Command) -> Vec<String> {
     out.lines().map(str::to_owned).filter(|line| !line.is_empty()).collect()
 }
 
-/// What bash offers for the last of these words.
+/// Returns bash's offers for the last of these words.
 fn bash(place: &Place, words: &[&str]) -> Option<Vec<String>> {
     let mut command = shell(installed("bash")?, place);
     let script = "source <(gpumem completions bash); COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9
@@ -52,7 +52,7 @@ fn bash(place: &Place, words: &[&str]) -> Option<Vec<String>> {
     Some(offered(command).into_iter().map(|word| word.trim_end().to_owned()).collect())
 }
 
-/// What fish offers for this line; its words alone.
+/// Returns fish's offers for this line, without their descriptions.
 fn fish(place: &Place, line: &str) -> Option<Vec<String>> {
     let mut command = shell(installed("fish")?, place);
     let script = "gpumem completions fish | source; complete -C $argv[1]";
@@ -60,7 +60,8 @@ fn fish(place: &Place, line: &str) -> Option<Vec<String>> {
     Some(offered(command).into_iter().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect())
 }
 
-/// What zsh hands to its own completion for the last of these words: its function is asked, `_describe` told to print.
+/// Returns the words that zsh hands to its own completion for the last of these words. Calls the script's function with
+/// a `_describe` that prints its words.
 fn zsh(place: &Place, words: &[&str]) -> Option<Vec<String>> {
     let mut command = shell(installed("zsh")?, place);
     let script = "compdef() { :; }; _describe() { print -rl -- \"${(@P)${@[-1]}}\"; }

@@ -1,4 +1,4 @@
-//! What `gpumem leaks` and `gpumem doctor` say is to be set: the same, and nothing that is in force already.
+//! `gpumem leaks` and `gpumem doctor` recommend the same settings, and nothing that is in force already.
 
 mod common;
 use common::growth::{Row, leaking, sampled};
@@ -9,7 +9,7 @@ use gpumem_wire::kinds::{AllocKind, EventKind, ExecState, GrowthKind, Pinned};
 use gpumem_wire::layout::{AllocSlot, ContextSlot, EventSlot, ExecSlot, StackSlot, exec_state};
 use serde_json::Value;
 
-/// What both commands say of the call site that grows most: the command or the words.
+/// Returns the advice of both commands on the call site that grows most: the command or the words.
 fn said(ledger: Composer) -> [String; 2] {
     let dir = dir();
     dir.put(me(), ledger);
@@ -18,7 +18,7 @@ fn said(ledger: Composer) -> [String; 2] {
     [leaks, if paste.is_empty() { fix } else { paste }]
 }
 
-/// What `gpumem doctor` finds: the severity, the command, what else to do.
+/// Returns a finding of `gpumem doctor`: its severity, its command, and its other advice.
 fn found(dir: &Dir, more: &[&str], id: &str) -> [String; 3] {
     let pid = me().pid.to_string();
     let answer = dir.gpumem(&[&["doctor", "--json"], more, &[&pid]].concat());

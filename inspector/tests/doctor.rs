@@ -1,4 +1,4 @@
-//! What `gpumem doctor` says of a process, one check after another.
+//! Findings of `gpumem doctor` about a process, one check after another.
 
 mod common;
 use common::*;

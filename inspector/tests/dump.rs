@@ -1,5 +1,5 @@
-//! Where `gpumem dump -o` writes: through links, into devices and pipes, to stdout; and what is made of a
-//! dump that was cut short.
+//! `gpumem dump -o` writes through links, into devices and pipes, and to stdout. A dump that was cut short is told from
+//! an empty process.
 
 mod common;
 use common::*;

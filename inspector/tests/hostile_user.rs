@@ -1,5 +1,6 @@
-//! What another user puts in the way of root's `gpumem`: devices, pipes and sockets where a file is expected, links that
-//! lead out of a namespace. Nothing is opened but regular files. What root alone can make is tried by root alone.
+//! Obstacles that another user puts in the way of root's `gpumem`: devices, pipes and sockets where a file is expected,
+//! links that lead out of a namespace. Only regular files are opened. Cases that root alone can make are tried by root
+//! alone.
 
 mod common;
 use common::opens::Opens;
@@ -35,8 +36,8 @@ fn node(path: &Path, kind: u32) -> bool {
     unsafe { libc::mknod(name.as_ptr(), kind | 0o666, libc::makedev(1, 3)) == 0 }
 }
 
-/// What is no file, under names in a directory: a pipe, a socket and, made by root, a device. A pipe is held open, so that an
-/// opening does not wait and is seen.
+/// Makes things that are no regular files, under names in a directory: a pipe, a socket and, if made by root, a device.
+/// Returns their names, and the pipe: it is held open, so that an opening does not wait and is seen.
 fn traps(dir: &Path, name: &str) -> (Vec<String>, std::fs::File) {
     let named = |kind: &str| format!("{name}{kind}");
     let mut names = vec![named("pipe"), named("socket")];

@@ -1,4 +1,4 @@
-//! What the driver keeps beyond live allocations counts as explained.
+//! Memory that the driver keeps beyond live allocations counts as explained.
 
 mod common;
 use common::*;

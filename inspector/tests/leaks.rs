@@ -267,8 +267,8 @@ fn a_call_site_was_first_and_last_seen_sometime() {
     );
 }
 
-/// What the program's own allocator handed out is shown inside of the memory that it lies in: by call site, by tag, one by
-/// one, and of a dump.
+/// Parts that the program's own allocator handed out are shown inside the memory that they lie in: by call site, by
+/// tag, one by one, and from a dump.
 #[test]
 fn reported_parts_are_shown_inside_their_segment() {
     let dir = dir();

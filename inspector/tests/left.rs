@@ -1,4 +1,4 @@
-//! What dead processes have left: ledgers of other versions, and what doctor says of one that is gone.
+//! Files that dead processes have left: ledgers of other versions, and doctor's findings about a process that is gone.
 
 mod common;
 use common::*;
@@ -208,7 +208,7 @@ fn what_runs_is_told_before_what_another_version_left() {
     assert!(answer.err.contains(&me().ledger_name()), "{}", answer.err);
 }
 
-/// What killed it stands above all that its views say.
+/// The cause of a process's death stands above everything else that its views say.
 #[test]
 fn a_process_that_died_of_too_little_memory_says_so_first() {
     use gpumem_wire::kinds::EventKind;

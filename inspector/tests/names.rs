@@ -104,7 +104,7 @@ fn a_process_may_be_called_anything() {
     dir.json(&["doctor", &other.id().pid.to_string()]);
 }
 
-/// What `ps` lists can be named, also once the program's file was replaced.
+/// A process can be named as `ps` lists it, also once its program's file was replaced.
 #[test]
 fn what_is_listed_can_be_named() {
     let dir = dir();

@@ -1,5 +1,5 @@
-//! What the driver's books say is shown beside what is recorded: against a made-up NVML that
-//! answers as nvml.h has it (measured on an H200, driver 580: the same numbers as nvidia-smi).
+//! The driver's books are shown beside the records. NVML is made up: it answers as nvml.h has it (measured on an H200,
+//! driver 580: the same numbers as nvidia-smi).
 
 mod common;
 use common::*;
@@ -44,7 +44,7 @@ fn books(kind: &str) -> Dir {
     dir
 }
 
-/// What a command answers beside that NVML.
+/// Returns the answer of a command beside that NVML.
 fn ask(dir: &Dir, args: &[&str]) -> serde_json::Value {
     let mut command = gpumem();
     command.env("GPUMEM_DIR", dir.path()).env("LD_LIBRARY_PATH", dir.path()).args(args).arg("--json");

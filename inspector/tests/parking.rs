@@ -83,7 +83,7 @@ fn a_process_that_is_being_parked_still_holds_its_memory() {
     assert!(text.contains(", being parked for 3"), "{text}");
 }
 
-/// What is left of a process that was killed on the host is the ledger of a killed one.
+/// A process that was killed on the host while it was parked leaves the ledger of a killed process.
 #[test]
 fn a_process_that_was_killed_while_it_was_parked_is_a_killed_one() {
     let dir = dir();

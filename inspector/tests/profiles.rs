@@ -122,7 +122,7 @@ fn what_has_no_profile_has_a_status() {
     assert!(server.is_well());
 }
 
-/// What the configurations in deploy/ fetch is there.
+/// The pages that the configurations in deploy/ fetch are there.
 #[test]
 fn the_configurations_name_pages_that_there_are() {
     let dir = dir();
@@ -225,7 +225,8 @@ impl Member {
 
 /// Rounds are so far apart that answers are made anew, and processes listed anew.
 const ROUND: Duration = Duration::from_millis(1100);
-/// What happens between two rounds: so often one process allocates or, one time in ten, ends and another one begins.
+/// Number of steps between two rounds. In a step one process allocates or, one time in ten, ends and another one
+/// begins.
 const STEPS: usize = 20;
 /// Ledgers of ended processes that stay, as many as libgpumem.so keeps.
 const KEPT: usize = 8;

@@ -79,7 +79,7 @@ fn json_has_what_the_page_shows() {
     assert!(report["findings"].as_array().unwrap().iter().any(|finding| finding["id"] == "growth"));
 }
 
-/// Whatever a program calls its tags and sites, the page shows it and does nothing else with it.
+/// The page shows a program's tags and sites as text and does nothing else with them, whatever their names are.
 #[test]
 fn text_of_the_program_is_text() {
     let dir = dir();
@@ -134,7 +134,7 @@ fn a_page_lands_in_a_file_of_the_process() {
     assert!(std::fs::read_to_string(dir.path().join(name)).unwrap().starts_with("<!DOCTYPE html>"));
 }
 
-/// Who asks another view for a recording is told which one reads it.
+/// If another view is asked for a recording, the answer names the view that reads it.
 #[test]
 fn a_recording_is_no_ledger() {
     let dir = dir();

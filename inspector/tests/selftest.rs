@@ -358,8 +358,8 @@ fn a_check_that_kills_its_process_is_named_and_the_rest_runs() {
     fs::remove_dir_all(report["put"].as_str().unwrap()).unwrap();
 }
 
-/// What failed is kept. A later process that has the number of an earlier one finds its own place all the same, and
-/// what could not run leaves nothing.
+/// A failed run's files are kept. A later process that has the number of an earlier one finds its own place all the
+/// same. A run that could not try anything leaves nothing.
 #[test]
 fn what_an_earlier_process_kept_is_in_the_way_of_nobody() {
     let dir = dir();

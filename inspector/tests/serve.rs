@@ -87,7 +87,8 @@ fn sites_and_tags_are_bounded_and_their_sum_is_whole() {
     }
 }
 
-/// What a process left that ended so long ago, having run out of memory `times`; its number is none of a process.
+/// Puts the ledger of a process that ended so long ago, and ran out of memory so many `times`. No process has its
+/// number.
 fn put_ended(dir: &Dir, number: u32, ago: u64, times: u64) {
     let id = gpumem_wire::place::ProcessId { pid: 0x3000_0000 + number, start_ticks: 1 };
     let mut ledger = begin(id);

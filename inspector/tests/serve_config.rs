@@ -45,7 +45,7 @@ fn write(dir: &Path, name: &str, text: &str) -> String {
 
 type Client = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
-/// What a client with TLS hears; an error of TLS in words.
+/// Returns the answer that a client with TLS gets, or an error of TLS in words.
 fn get(server: &Server, roots: &Authority, client: Option<Client>, headers: &str) -> Result<String, String> {
     let mut store = RootCertStore::empty();
     store.add(roots.der.clone()).unwrap();

@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// What clients say that mean no harm, and what some say that do.
+/// Requests of clients that mean no harm, and of some that do.
 const CORPUS: [&str; 10] = [
     "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain;q=0.5,*/*\r\nConnection: close\r\n\r\n",
     "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text;version=1.0.0;q=0.8,*/*;q=0.1\r\n\r\n",

@@ -107,7 +107,7 @@ fn a_contradiction_is_one_line() {
     }
 }
 
-/// Whatever rows say, the answer is one.
+/// A command answers whatever the rows say.
 #[test]
 fn rows_that_nothing_wrote_end_no_command() {
     let (dir, one, other) = (dir(), Sleeper::start(), Sleeper::start());

@@ -36,7 +36,7 @@ fn ledger_of(bytes: u64) -> Composer {
     ledger
 }
 
-/// What a search says, with these facts.
+/// Returns the result of a search, with these facts.
 fn found(facts: &[(&str, &str)]) -> References {
     let mut found = References::default();
     for serial in 1..=7 {
@@ -145,7 +145,7 @@ fn what_only_the_driver_seems_to_refer_to_is_told_apart() {
     assert!(text.contains("only the driver seems to refer to it") && !text.contains("no reference seen"), "{text}");
 }
 
-/// What was not read may have any address: then no allocation is called lost, and a gate neither passes nor fails for it.
+/// Memory that was not read may hold any address. So no allocation is called lost, and a gate neither passes nor fails.
 #[test]
 fn where_something_could_not_be_read_it_is_not_known() {
     for (facts, why) in [
@@ -193,7 +193,7 @@ fn what_was_not_judged_is_not_called_typical() {
     );
 }
 
-/// What was dropped for want of room is neither looked for nor read.
+/// Allocations whose records were dropped for want of room are neither looked for nor read.
 #[test]
 fn allocations_without_a_record_are_told() {
     let dir = dir();

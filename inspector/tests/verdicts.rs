@@ -1,4 +1,4 @@
-//! What `gpumem leaks` and `gpumem doctor` say of one call site, and whether that is true of it.
+//! `gpumem leaks` and `gpumem doctor` tell the truth about one call site.
 
 mod common;
 use common::growth::{Row, dumped, leaking, sampled};
@@ -33,7 +33,7 @@ fn site(seconds: u64, held: &[u64], ages: &[u64], ever: u64) -> Composer {
     dumped(ledger)
 }
 
-/// What both commands say of a ledger.
+/// Answers of both commands about a ledger.
 struct Said {
     /// The verdict on its call site.
     verdict: String,

@@ -1,4 +1,4 @@
-//! What the views show of a ledger that is known to the last byte, as text and as JSON.
+//! The views of a ledger that is known to the last byte, as text and as JSON.
 
 mod common;
 use common::*;

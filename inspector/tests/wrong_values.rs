@@ -6,7 +6,7 @@ use clap::{ArgAction, CommandFactory, Parser};
 use common::*;
 use std::path::Path;
 
-/// What libraries say of a value, which tells a user nothing.
+/// Words of libraries about a value, which tell a user nothing.
 const RAW: &[&str] = &[
     "invalid digit",
     "os error",
@@ -45,7 +45,7 @@ fn no_raw_words(text: &str, of: &dyn std::fmt::Debug) {
     }
 }
 
-/// What is right for no option but those that take any text.
+/// Values that are wrong for every option, except for those that take any text.
 const WRONG: [&str; 9] = ["", " ", "x y", "-1", "1e999", "99999999999999999999999", "0x10", "1.5.2", "ü\u{1b}[31m"];
 
 #[test]

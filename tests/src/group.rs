@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// The low bits of a word of `SIM_SHARED`, which count bytes.
 const BYTES: u32 = 40;
 
-/// What members use of their devices, as their simulators report it.
+/// Bytes that members use of their devices, as their simulators report them.
 pub struct Watch {
     path: PathBuf,
     words: &'static [AtomicU64],
@@ -64,7 +64,7 @@ impl Watch {
     }
 }
 
-/// What a run does.
+/// Settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub members: usize,
@@ -75,7 +75,7 @@ pub struct Plan {
     pub every: usize,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     pub kills: usize,

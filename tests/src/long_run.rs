@@ -7,7 +7,7 @@ use crate::stage::{Device, Stage, ledger_of};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// What `tests/programs/long_run.c` can do.
+/// Kinds of traffic that `tests/programs/long_run.c` can make.
 pub const KINDS: [&str; 5] = ["graphs", "pool", "threads", "contexts", "models"];
 
 /// The outcome of one kind of traffic.
@@ -17,7 +17,7 @@ pub struct Outcome {
     pub calls: u64,
     pub native: Run,
     pub preloaded: Run,
-    /// What is wrong.
+    /// Faults that were found.
     pub wrong: Vec<String>,
 }
 
@@ -67,8 +67,8 @@ pub fn run(stage: &Stage, kind: &str, calls: u64) -> Result<Outcome, String> {
     Ok(Outcome { calls, native, preloaded, wrong })
 }
 
-/// What the later half of a run may need more than the half before it, beside what it needs more natively: MiB, and a
-/// share of it.
+/// How much more memory the later half of a run may need than the half before it, beyond the rise of the native run:
+/// MiB, and a share of the half before.
 const RISE_MIB: f64 = 1.0;
 const RISE_SHARE: f64 = 0.02;
 
@@ -87,8 +87,8 @@ fn rises(memory: &str, natively: &[f64], ours: &[f64], kept: f64) -> Option<Stri
     })
 }
 
-/// What the driver's own memory pool takes of the host's memory, MiB: it is made when blocks first go back in the order of
-/// a stream (10 on the simulator, 13 on an H200), as they do where a program's sizes keep changing.
+/// Host memory that the driver's own memory pool takes, MiB (10 on the simulator, 13 on an H200). The pool is made when
+/// blocks first go back in the order of a stream, as they do if a program's sizes keep changing.
 const DRIVERS_POOL_MIB: f64 = 13.0;
 
 fn drivers_own(kind: &str) -> f64 {

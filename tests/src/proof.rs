@@ -101,7 +101,7 @@ impl Measured {
     }
 }
 
-/// What is needed to measure a claim.
+/// Requirement for the measurement of a claim.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Needs {
     Nothing,
@@ -146,7 +146,7 @@ pub struct Claim {
     pub measure: fn(&Bench<'_>) -> Result<Measured, String>,
 }
 
-/// What random programs are made from.
+/// Seed and number of random programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Chance {
     /// That of the first one; the others follow.
@@ -155,7 +155,7 @@ pub struct Chance {
     pub programs: Option<u64>,
 }
 
-/// What a measurement works with.
+/// Environment of a measurement.
 pub struct Bench<'a> {
     pub stage: &'a Stage,
     pub chance: Chance,

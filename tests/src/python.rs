@@ -38,7 +38,7 @@ print(os.path.join(*(sysconfig.get_config_var(of) or '' for of in ('LIBDIR', 'IN
     interpreters().iter().filter_map(of).collect()
 }
 
-/// Whether there is an interpreter, of a version that is read.
+/// True if there is an interpreter, of a version that gpumem reads.
 fn can_be_read(python: &Path) -> bool {
     let script = "import ctypes, sys, sysconfig
 known = (3, 9) <= sys.version_info[:2] <= (3, 14) and sys.implementation.name == 'cpython'

@@ -1,14 +1,15 @@
-//! Tests for which a machine may lack something: there they are skipped, and say so in one line on stderr. `REQUIRE=1` makes
-//! that a failure. `make test` names a file in SKIPPED, which gathers the lines of all processes, and prints it in the end.
-//! The tests of crates that this one depends on take this file by its path.
+//! If the machine lacks something that a test needs, the test is skipped, and says so in one line on stderr.
+//! `REQUIRE=1` makes that a failure. `make test` names a file in SKIPPED, which gathers the lines of all processes, and
+//! prints it in the end. The tests of crates that this one depends on take this file by its path.
 //!
-//! What needs which tool is listed in docs/reliability.md, and tests/tests/repository/tools.rs holds the list to the sources.
+//! docs/reliability.md lists which tests need which tool. tests/tests/repository/tools.rs checks the list against the
+//! sources.
 
 use std::fmt::Display;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// What brings each tool that a test asks for.
+/// The package or command that brings each tool that a test asks for.
 pub const TOOLS: &[(&str, &str)] = &[
     ("addr2line", "package binutils"),
     ("bash", "package bash"),
@@ -26,7 +27,7 @@ pub const TOOLS: &[(&str, &str)] = &[
     ("zsh", "package zsh"),
 ];
 
-/// Who may mount, make namespaces and give files away.
+/// The user who may mount, make namespaces and give files away.
 pub const ROOT: &str = "root";
 
 /// A program on PATH. If there is none, a line says that what needs it is skipped.

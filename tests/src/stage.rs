@@ -132,7 +132,7 @@ impl Stage {
     /// A program of tests/programs.
     ///
     /// # Errors
-    /// What make said, if it was not built.
+    /// The output of make, if the program was not built.
     pub fn program(&self, name: &str) -> Result<PathBuf, String> {
         let path = self.programs.join(name);
         path.is_file().then_some(path).ok_or_else(|| format!("{name} was not built: {}", self.not_built.trim()))
@@ -258,7 +258,7 @@ fn kit() -> Result<PathBuf, String> {
     }
 }
 
-/// Whether a simulated library is newer than its staged copy.
+/// True if a simulated library is newer than its staged copy.
 fn outdated(kit: &Path, libs: &Path) -> bool {
     let time = |path: PathBuf| path.metadata().and_then(|meta| meta.modified());
     let pairs = [

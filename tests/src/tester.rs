@@ -1,4 +1,4 @@
-//! What the random testers share: programs as lists of operations, and the outcome of a hunt for differences.
+//! Parts that the random testers share: programs as lists of operations, and the outcome of a hunt for differences.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ impl<O: Serialize, D: fmt::Display> Finding<O, D> {
     }
 }
 
-/// What a hunt saw.
+/// Result of a hunt.
 pub struct Tally<O, D> {
     pub programs: u64,
     pub operations: u64,
@@ -124,7 +124,7 @@ impl<O, D> Tally<O, D> {
     }
 }
 
-/// Whether a field has its default value and need not be written.
+/// True if a field has its default value and need not be written.
 pub fn zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -77,7 +77,7 @@ struct Row {
     preloaded: bool,
     lock_seconds: f64,
     park_seconds: f64,
-    /// What libgpumem.so in it said.
+    /// Answer of libgpumem.so in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     said: Option<String>,
     obstacles: Vec<String>,
@@ -248,10 +248,10 @@ fn used(books: &Books, members: &[Member]) -> Option<u64> {
     each.collect::<Option<Vec<_>>>().filter(|each| !each.is_empty()).map(|each| each.into_iter().sum())
 }
 
-/// Fails unless the worker did what it was to do.
+/// Fails unless the worker carried out its order.
 ///
 /// # Errors
-/// What stopped it, and which processes do not run now.
+/// Says what stopped the worker, and which processes do not run now.
 pub(super) fn ended(end: Said, done: &str) -> Result<()> {
     match end {
         Said::Stopped(stop) => {

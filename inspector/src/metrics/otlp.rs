@@ -23,14 +23,14 @@ use std::collections::HashMap;
 pub(crate) const PATH: &str = "/v1development/profiles";
 pub(crate) const KIND: &str = "application/x-protobuf";
 
-/// What was pushed of each process.
+/// Data that was pushed of each process.
 pub(super) struct Pushed {
     /// Time of the first round, on the ledgers' clock.
     began_ns: u64,
     before: HashMap<Id, Before>,
 }
 
-/// What the last request for a process had.
+/// Time and totals of the last request for a process.
 #[derive(Default)]
 struct Before {
     unix_ns: u64,

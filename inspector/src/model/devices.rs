@@ -28,7 +28,7 @@ pub(crate) struct Device {
     pub used_age_ns: u64,
     /// Source of the used bytes: `driver` (NVML, now) or `ledger` (the shim, earlier).
     pub used_source: &'static str,
-    /// What this process took and gave back since the last look is in the used bytes.
+    /// True if the used bytes include what this process took and gave back since the last look.
     #[serde(skip)]
     pub used_has_changes: bool,
     /// The used bytes are those of a moment before the newest live allocation.

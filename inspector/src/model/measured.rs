@@ -1,4 +1,4 @@
-//! What the driver takes for itself, as measured on some cards.
+//! Memory that the driver takes for itself, as measured on some cards.
 
 /// A card, as measured with driver 580.
 pub(super) struct MeasuredCard {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// (docs/decisions/drivers.md).
 pub(super) const PAGE: u64 = 2 << 20;
 
-/// What live allocations take of pages.
+/// Use of pages by live allocations.
 #[derive(Default)]
 pub(super) struct Pages {
     /// Pages that smaller allocations lie in, and the bytes of these.

@@ -1,5 +1,5 @@
 //! The driver's calls by which one process parks another: `cuCheckpointProcess*`, since CUDA 12.8 (driver 570). They
-//! need no context, neither here nor of the caller's own.
+//! need no context, neither one made here nor one that the caller has.
 //!
 //! Source: CUDA driver API, "CUDA Checkpointing". What each answer means was measured on an H100 and an H200 (driver 580).
 

@@ -19,7 +19,7 @@ pub(crate) struct Member {
     pub state: State,
     /// Its bytes on each card: NVML's count, else gpumem's own.
     pub cards: Vec<OnCard>,
-    /// What libgpumem.so recorded, if it is in the process.
+    /// Records of libgpumem.so, if it is in the process.
     pub ledger: Option<Ledger>,
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Waits until no other order of this user's is carried out. None begins before the result is dropped.
+/// Waits until no other order of this user is carried out. None begins before the result is dropped.
 ///
 /// # Errors
 /// Those of the system.
@@ -108,7 +108,7 @@ pub(crate) fn all(world: &World) -> Vec<Parked> {
     all
 }
 
-/// Reads a note of this user's, or of root's, if it says what its name says.
+/// Reads a note of this user or of root, if it says what its name says.
 fn read(world: &World, path: &Path, id: ProcessId) -> Option<Parked> {
     files::read(path, &[0, world.uid], MOST).filter(|parked: &Parked| parked.id() == id)
 }

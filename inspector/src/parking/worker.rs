@@ -23,7 +23,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// What the worker is to do.
+/// Task of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Action {
@@ -42,7 +42,7 @@ pub(crate) struct Order {
     pub families: Vec<u32>,
 }
 
-/// A line of the worker's.
+/// A line from the worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "said", rename_all = "kebab-case")]
 pub(crate) enum Said {

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a process shows of the shim.
+/// Signs of the shim in a process.
 pub(super) enum Presence {
     /// It may not be looked at, or keeps its ledger elsewhere than the user wants to see.
     None,

@@ -1,8 +1,8 @@
-//! What one survey learned of processes for the next one: a server makes a survey for each page.
+//! Facts about processes that one survey keeps for the next one: a server makes a survey for each page.
 //!
-//! A process without a page fault since then runs the same program with the same libraries, and has made no ledger: each
-//! of these touches new pages. The [`Mark`] has the kernel's count of its faults. Its users may have changed. They only
-//! tell if a ledger is its own, and it had these users when it made that ledger.
+//! A process without a page fault since then runs the same program with the same libraries, and has made no ledger:
+//! each of these touches new pages. The [`Mark`] has the kernel's count of its faults. Its users may have changed. They
+//! serve only to tell if a ledger is its own, and it had these users when it made that ledger.
 
 use super::budget::{Budget, Part};
 use super::process::{self, Process};

@@ -1,4 +1,4 @@
-//! What the kernel reports on a process or a thread: `/proc/PID/stat`, one line, and `/proc/PID/status`, one field a line.
+//! The kernel's report on a process or a thread: `/proc/PID/stat`, one line, and `/proc/PID/status`, one field a line.
 
 use super::world::World;
 use gpumem_wire::place;

@@ -9,7 +9,7 @@ const MOST_BYTES: usize = 32 << 20;
 
 type Asked = (Content, SymbolDetail, u64);
 
-/// What is known about files by their content.
+/// Known answers about files, by the files' content.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     symbols: RefCell<FxHashMap<Asked, Vec<Symbol>>>,

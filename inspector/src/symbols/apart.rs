@@ -231,7 +231,7 @@ impl Child {
 /// Time between two looks at a child that has not answered.
 const STEP: Duration = Duration::from_millis(100);
 
-/// What a child does before it answers.
+/// Progress of a child that has not answered yet.
 struct Watch {
     begin: Instant,
     patience: Patience,

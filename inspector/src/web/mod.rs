@@ -74,7 +74,7 @@ pub(crate) struct Wanted {
     pub config: Option<PathBuf>,
     /// Connections at a time; more are refused.
     pub connections: usize,
-    /// What to push to a collector, if any.
+    /// The push to a collector, if there is to be one.
     pub push: Option<Push>,
 }
 

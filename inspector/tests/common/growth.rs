@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What one row held at each sample, the first of which is the row's own.
+/// A row, with its bytes and count at each sample since its own first one.
 pub struct Row {
     pub kind: GrowthKind,
     pub key: u64,

@@ -27,7 +27,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const MIB: u64 = 1 << 20;
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Where the pretended program's code is.
+/// Address of the pretended program's code.
 pub const APP: u64 = 0x5000_0000_0000;
 pub const CUDA: u64 = 0x7f00_0000_0000;
 

@@ -34,7 +34,7 @@ pub fn said(name: &str, result: &str) -> String {
 /// A differential tester that found one program.
 pub const ONE_DIFFERS: &str = r#"{"programs":9,"operations":90,"differ":[{"file":"/tmp/differ-3.json","what":"answers differ\n  native    1 launch e0 = 0\n  preloaded 1 launch e0 = 700"}],"fleeting":[],"ill":["seed 4: why"]}"#;
 
-/// What `gpumem selftest --rules --json` answers on a driver that tells what it is and can do nothing.
+/// Returns the answer of `gpumem selftest --rules --json` on a driver that tells what it is and can do nothing.
 pub fn rules_on_a_driver(dir: &Path, lib: &str) -> String {
     let (code, driver) = (dir.join("driver.c"), dir.join("libcuda.so.1"));
     let source = "int cuInit(unsigned f) { return f != 0; }

@@ -19,7 +19,7 @@ fn open(columns: u16, rows: u16) -> (File, File) {
     unsafe { (File::from_raw_fd(master), File::from_raw_fd(slave)) }
 }
 
-/// What a command that succeeds writes on a terminal, as bytes came.
+/// Runs a command that succeeds. Returns what it writes on a terminal, as the bytes came.
 pub fn ok(dir: &Dir, columns: u16, rows: u16, args: &[&str]) -> String {
     let (mut master, slave) = open(columns, rows);
     let mut command = gpumem();

@@ -68,7 +68,7 @@ typedef CUresult (CUDAAPI *PFN_cuMemAlloc_v3020)(CUdeviceptr_v2 *dptr, size_t by
     ),
 ];
 
-/// What of that `known.rs` has to have, line by line; no other name is in it.
+/// Lines that `known.rs` must have for these headers. No other name is in it.
 const LINES: [&str; 11] = [
     "pub const RELEASES: &[u32] = &[12040, 13090];",
     r#"    ("cuGLRun", &[13090], 3),"#,

@@ -77,11 +77,11 @@ impl Argument for EglFrame {
     }
 }
 
-/// What the driver's function was called with last: row, arguments; and what it is to do.
+/// Row and arguments of the last call of the driver's function. The next two say what the function is to do.
 static CALLED: Mutex<(usize, Vec<u64>)> = Mutex::new((usize::MAX, Vec::new()));
 static ANSWER: AtomicU32 = AtomicU32::new(0);
 static THROW: AtomicU32 = AtomicU32::new(0);
-/// Whether a call was seen while nothing was counted as under way.
+/// Not 0 if a call was seen while nothing was counted as under way.
 static QUIET_INSIDE: AtomicU32 = AtomicU32::new(0);
 static INSIDE: AtomicU64 = AtomicU64::new(0);
 
@@ -255,7 +255,7 @@ fn quiet() -> u64 {
     activity::submissions_if_none_open().expect("nothing is under way")
 }
 
-/// What `cuGetProcAddress` answers.
+/// Returns the answer of `cuGetProcAddress`.
 fn asked(base: &str, version: u32, flags: u64) -> usize {
     type Get = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status;
     let (base, mut found) = (CString::new(base).expect("no NUL"), std::ptr::null_mut());

@@ -147,7 +147,7 @@ fn the_kernel_fences_for_the_owner() {
     owner_and_another(|| Fences::Kernel { asked: false.into(), fenced: false.into() });
 }
 
-/// What the kernel does is needed: without it both threads are inside.
+/// The kernel's part is needed: without it both threads are inside.
 #[cfg(not(miri))]
 #[test]
 #[should_panic(expected = "Concurrent")]

@@ -5,7 +5,7 @@ mod sync {
     pub use gpumem_models::atomic::*;
 }
 
-/// What the file below takes from the ledger.
+/// Part of the ledger that the file below uses.
 mod ledger {
     pub mod table {
         pub const NO_SLOT: u32 = u32::MAX;

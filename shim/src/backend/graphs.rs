@@ -12,10 +12,10 @@ pub(crate) struct Reading {
     pub nodes: Vec<GraphNode>,
     /// [`NodeKind`] of each.
     pub kinds: Vec<u8>,
-    /// What two graphs have to share so that their execs can stand in for one another: kinds, edges, attributes, and
-    /// everything that no setter can change. [`GraphCalls::build`] of the backend reads it back.
+    /// Properties that two graphs must share so that their execs can stand in for one another: kinds, edges,
+    /// attributes, and everything that no setter can change. [`GraphCalls::build`] of the backend reads it back.
     pub shape: Vec<u8>,
-    /// What setters can change.
+    /// Everything that setters can change.
     pub records: Records,
     /// Nodes inside child graphs, by kind.
     pub inner: [u32; 16],

@@ -149,7 +149,7 @@ impl Reader {
 
     /// Returns the word that a kernel checks now and then.
     pub(super) fn cancel_word(&self) -> &AtomicU32 {
-        // SAFETY: the word lies behind the pattern, in memory of this reader's that is never freed, and is written
+        // SAFETY: the word lies behind the pattern, in this reader's memory, which is never freed. It is written
         // through this alone.
         unsafe { &*((self.room + ROOM + PATTERN) as *const AtomicU32) }
     }

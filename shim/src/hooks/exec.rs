@@ -72,7 +72,7 @@ unsafe fn launch_on(call: Call, real: RealLaunch, exec: GraphExec, to: StreamArg
 /// The program launches one of the library's own execs.
 ///
 /// # Safety
-/// `real` is the launch that the program called, with this exec of the library's and this stream.
+/// `real` is the launch that the program called, with this library exec and this stream.
 #[inline(never)]
 unsafe fn launch_of_library(real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
     // For its memory nodes, and more than they need: 32 MiB at a time.

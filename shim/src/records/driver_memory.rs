@@ -24,7 +24,7 @@ pub(crate) struct Look {
     context: ContextRef,
     free: u64,
     total: u64,
-    /// What [`device_calls::of_others`] returned.
+    /// Result of [`device_calls::of_others`].
     others: u64,
     /// While this thread measures, no other thread does: each would count what the driver takes for the other.
     _measures: DeviceCall,

@@ -25,7 +25,7 @@ pub(crate) fn serial(shim: &Shim, graph: u64) -> Option<u64> {
 pub(crate) fn made(shim: &'static Shim, call: &Call, handle: Graph, nodes: u64, origin: GraphOrigin) {
     let key = handle as u64;
     if origin == GraphOrigin::Captured && shim.registry.graphs.get(Class::Graph, key).is_some() {
-        return; // captured into a graph of the program's own
+        return; // captured into the program's own graph
     }
     shim.count(counters::GRAPHS_CREATED, 1);
     let stack = shim.site(call.site(), Made::Graph);

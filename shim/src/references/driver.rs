@@ -313,7 +313,7 @@ mod tests {
         assert!(!fit(&patterns, &base.window, (of.0, of.1 + 4096)));
     }
 
-    /// Where a block begins, another may end that the search does not know.
+    /// At the address where a block begins, another block may end that the search does not know.
     #[test]
     fn the_end_of_an_unknown_block_is_the_drivers() {
         let [_, end] = <[Near; 2]>::try_from(record(0x7f12_3400_0000, 1 << 20, 0x5577_1110).words).unwrap();

@@ -9,7 +9,7 @@ use gpumem_wire::kinds::{Interception, Space, Vendor};
 use gpumem_wire::location::Tally;
 use std::sync::atomic::Ordering::*;
 
-/// What the control thread has seen.
+/// Observations of the control thread.
 #[derive(Default)]
 pub(crate) struct Idle {
     /// The number of submissions at the last look.

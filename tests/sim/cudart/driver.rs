@@ -33,7 +33,7 @@ const GET_PROC_ADDRESS: &CStr = c"cuGetProcAddress";
 #[cfg(not(runtime11))]
 const GET_PROC_ADDRESS: &CStr = c"cuGetProcAddress_v2";
 
-/// Whether the driver has a function: its address is written then.
+/// Returns true if the driver has a function, whose address it then writes to `out`.
 ///
 /// # Safety
 /// `get` is the driver's own function of that name.

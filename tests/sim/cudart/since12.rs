@@ -1,4 +1,4 @@
-//! What has another signature since runtime 12.
+//! Functions with another signature since runtime 12.
 
 use super::driver::P;
 

@@ -1,4 +1,4 @@
-//! What had another signature until runtime 11.
+//! Functions that had another signature until runtime 11.
 
 use super::driver::P;
 

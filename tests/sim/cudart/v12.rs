@@ -1,4 +1,4 @@
-//! What only runtime 12 has, or has with another signature.
+//! Functions that only runtime 12 has, or that have another signature there.
 
 use super::core::{ask, write};
 use super::devices::attribute;

@@ -1,4 +1,4 @@
-//! What runtime 13 has with another signature than 12.
+//! Functions of runtime 13 that have another signature than in 12.
 
 use super::core::{ask, write};
 use super::devices::attribute;

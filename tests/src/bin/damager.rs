@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the campaign starts: tells on its stdout, which the answers do not reach.
+/// Runs the part that the campaign starts. It reports on its stdout, which the answers do not reach.
 fn work(words: &[String]) -> Result<(), String> {
     let [corpus, dir, from, to] = words else { return Err(USAGE.into()) };
     let number = |text: &String| text.parse::<u64>().map_err(|_| format!("{text}: not a number"));

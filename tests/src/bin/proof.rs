@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const USAGE: &str = "proof [--simulator] [--list] [--seed SEED] [--programs PROGRAMS] [NAME...]";
 
-/// What the command line says.
+/// Settings from the command line.
 struct Asked {
     simulator: bool,
     list: bool,

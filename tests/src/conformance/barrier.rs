@@ -1,4 +1,4 @@
-//! What waits for the device, and what does not.
+//! Calls that wait for the device, and calls that do not.
 
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok};
 use std::ptr::null_mut;

@@ -233,7 +233,7 @@ impl Graph {
         Ok(Graph { g })
     }
 
-    /// What `work` does to `stream`, captured in relaxed mode.
+    /// Captures the work that `work` puts on `stream`, in relaxed mode.
     pub fn capture(stream: &Strm, work: impl FnOnce() -> Done) -> Result<Graph, Stop> {
         begin(stream, Mode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
         let done = work();

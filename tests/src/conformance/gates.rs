@@ -46,7 +46,7 @@ extern "C" fn wait(_: *mut c_void) {
     }
 }
 
-/// Whether `calls` came back while a stream was held up by the program.
+/// Makes `calls` while the program holds up a stream. Returns true if they came back meanwhile.
 fn beside_a_gate(calls: impl FnOnce() -> Done) -> Result<bool, Stop> {
     let held_up = Strm::non_blocking()?;
     *gate() = State { open: false, gave_up: false };

@@ -1,4 +1,4 @@
-//! What graphs hold: memory of their own, and the program's objects.
+//! Things that graphs hold: memory of their own, and the program's objects.
 
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok};
 use cudarc::driver::sys;

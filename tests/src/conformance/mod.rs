@@ -57,7 +57,7 @@ macro_rules! cu {
 }
 pub(crate) use cu;
 
-/// Where a rule comes from.
+/// Source of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Seen on an H200 with driver 580 and CUDA 13.0.
@@ -73,10 +73,10 @@ pub enum Source {
 pub struct Check {
     /// `area.rule`, unique.
     pub name: &'static str,
-    /// Where the rule comes from.
+    /// Source of the rule.
     pub source: Source,
-    /// Whether it needs a process of its own: it ruins the context, or needs one
-    /// in which nothing was initialised.
+    /// True if it needs a process of its own: it ruins the context, or needs a process in which nothing was
+    /// initialised.
     pub alone: bool,
     run: Run,
 }
@@ -141,7 +141,7 @@ pub fn all() -> Vec<Check> {
 pub enum Outcome {
     /// Every answer was as expected.
     Ok,
-    /// What was expected and what came, one line each.
+    /// Expected and actual results, one line each.
     Fail(Vec<String>),
     /// Why the check was skipped.
     Skip(String),
@@ -203,7 +203,7 @@ impl From<gpumem_kernels::LaunchError> for Stop {
     }
 }
 
-/// Whether there is a driver to ask; `Err` says why not.
+/// Checks that there is a driver to ask; `Err` says why not.
 ///
 /// # Errors
 /// The library is not found, `cuInit` fails, or there is no device.

@@ -1,4 +1,4 @@
-//! What queries say about an address.
+//! Answers of queries about an address.
 
 use super::{Check, Checker, Done, cu, fixtures::*, ok};
 use cudarc::driver::sys::CUpointer_attribute as Attribute;

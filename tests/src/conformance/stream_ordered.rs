@@ -171,7 +171,7 @@ fn current_pool(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// What the driver says of an address: the type of memory, and whether it is managed.
+/// Returns the driver's answer about an address: the type of memory, and true if it is managed.
 fn place_of(p: sys::CUdeviceptr) -> Result<(u32, bool), Stop> {
     use sys::CUpointer_attribute::{CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
     let (mut kind, mut managed) = (0_u32, 0_u32);

@@ -20,7 +20,7 @@ pub struct Campaign {
     pub jobs: u64,
     /// The program that becomes a worker when it gets `--worker`.
     pub program: PathBuf,
-    /// Where files are written: in memory, if possible.
+    /// Folder for written files: in memory, if possible.
     pub dir: PathBuf,
 }
 

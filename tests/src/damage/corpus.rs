@@ -30,7 +30,7 @@ const PROGRAMS: &[&str] = &["basic", "graphs", "captures", "pool_graphs", "error
 /// Makes the files of a corpus in a directory.
 ///
 /// # Errors
-/// What could not be made.
+/// Says what could not be made.
 pub fn plant(dir: &Path) -> Result<(), String> {
     let gpumem = |args: &[&std::ffi::OsStr]| {
         let status = Command::new(&artifacts().gpumem).args(args).stdout(Stdio::null()).status();
@@ -95,7 +95,7 @@ fn record(path: &Path, dir: &Path, name: &str) -> Result<(), String> {
 /// Reads a corpus.
 ///
 /// # Errors
-/// What cannot be read.
+/// Says what cannot be read.
 pub fn gather(dir: &Path) -> Result<Vec<Seedling>, String> {
     let entries = std::fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

@@ -133,7 +133,7 @@ const SEALED: &[(TableKind, usize)] = &[
     (TableKind::Growth, <GrowthSlot as Sealed>::SEALED),
 ];
 
-/// Where a table lies: offset, bytes of a slot, slots used.
+/// Returns the place of a table: its offset, the bytes of a slot, and the slots used.
 fn table(image: &Image, kind: TableKind) -> Option<(u64, u64, u64)> {
     (0..MAX_TABLES as u64).find_map(|index| {
         let desc = image.at(offset_of!(Header, tables) as u64 + index * size_of::<TableDesc>() as u64, 40)?;
@@ -145,7 +145,7 @@ fn table(image: &Image, kind: TableKind) -> Option<(u64, u64, u64)> {
     })
 }
 
-/// Where the first piece of a table lies, in a file whose tables are in pieces.
+/// Returns the offset of a table's first piece, in a file whose tables are in pieces.
 fn first_piece(image: &Image, table: u32) -> Option<u64> {
     let len = image.at(offset_of!(Header, pieces_len) as u64, 4)?.try_into().ok().map(u32::from_le_bytes)?;
     (0..u64::from(len).min(MAX_PIECES as u64)).find_map(|index| {

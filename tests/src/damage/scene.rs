@@ -1,4 +1,4 @@
-//! What more than one file is made of: many ledgers in a directory, a program whose symbols are read, the mappings of a
+//! Cases of more than one file: many ledgers in a directory, a program whose symbols are read, the mappings of a
 //! process. Each is placed before the command runs, and taken away after it.
 
 use super::corpus::{Kind, Seedling};
@@ -33,7 +33,7 @@ pub const LEDGERS: &str = "ledgers";
 pub const PROGRAM: &str = "program";
 const MAPPED: &str = "mapped";
 
-/// What keeps a scene as it is.
+/// Mappings that keep a scene in place, until this is dropped.
 #[derive(Default)]
 pub struct Placed {
     mapped: Vec<*mut libc::c_void>,
@@ -86,7 +86,7 @@ pub fn ledgers(corpus: &[Seedling], random: &mut Random) -> Scene {
     Scene::Ledgers((0..many).map(|_| one(random)).collect())
 }
 
-/// What links to debug information name.
+/// Names in links to debug information.
 const NAMES: &[&str] =
     &["program.debug", "trap", "../trap", "/dev/null", "/proc/self/mem", "", ".", "..", "a/b", "program", "loop"];
 
@@ -226,7 +226,7 @@ impl Scene {
         Ok(placed)
     }
 
-    /// What is asked of it.
+    /// Returns the words of a command that looks at the scene.
     pub fn words(&self, dir: &Path, random: &mut Random) -> Vec<String> {
         let me = std::process::id().to_string();
         let asked: &[&[&str]] = match self {

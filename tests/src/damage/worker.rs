@@ -60,7 +60,7 @@ const WITH_SYMBOLS: usize = 20;
 /// Address space of a program that has done nothing yet, with its threads and libraries.
 const PROGRAM_BYTES: u64 = 256 << 20;
 
-/// What a finding begins with if the answer was late.
+/// Beginning of a finding about a late answer.
 const LATE: &str = "it took longer than it may: ";
 
 /// One of so many cases is of more than one file.
@@ -157,7 +157,7 @@ impl Case {
         Self { seed, seedling, words, what: What::File { path, image } }
     }
 
-    /// What is wrong with the answer, if anything is.
+    /// Runs the case. Returns the fault of the answer, if it has one.
     fn run(&self) -> io::Result<Option<String>> {
         let (most, time, placed) = match &self.what {
             What::File { path, image } => {

@@ -57,7 +57,7 @@ pub trait Api: Clone + Send {
     fn query(&mut self, _g: Id, _nodes: &[usize]) -> Vec<String> {
         Vec::new()
     }
-    /// Whether the program has a handle of that node.
+    /// True if the program has a handle of that node.
     fn has_node(&self, _g: Id, _n: usize) -> bool {
         true
     }
@@ -118,7 +118,7 @@ pub trait Api: Clone + Send {
     fn sync_all(&mut self) -> Status {
         0
     }
-    /// What is in the buffers, a line each.
+    /// Returns the contents of the buffers, a line each.
     fn dump(&mut self) -> Vec<String> {
         Vec::new()
     }

@@ -185,7 +185,7 @@ impl<A: Api> World<A> {
     }
 }
 
-/// What one side of a race uses.
+/// Objects and memory that one side of a race uses.
 struct Side {
     streams: BTreeSet<usize>,
     /// Graphs that this side uses or changes.
@@ -267,7 +267,7 @@ impl Side {
         }
     }
 
-    /// Whether this side must not run at the same time as the other.
+    /// True if this side must not run at the same time as the other.
     fn disturbs(&self, other: &Side) -> bool {
         let touch = |mine: &Seen| {
             other.seen.iter().any(|theirs| {
@@ -291,7 +291,7 @@ fn child(work: &Work) -> Option<Id> {
     }
 }
 
-/// Whether an operation may be part of a race at all.
+/// True if an operation may be part of a race at all.
 fn may_race(op: &Op) -> bool {
     match op {
         Op::Capture { mode, body, .. } => {

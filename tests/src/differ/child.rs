@@ -44,7 +44,7 @@ pub enum End {
     Stuck,
 }
 
-/// What a program did.
+/// Result of a program's run.
 #[derive(Clone, Debug)]
 pub struct Ran {
     pub trace: Vec<String>,

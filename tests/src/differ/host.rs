@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::{Condvar, LazyLock, Mutex};
 use std::time::Duration;
 
-/// What host functions wrote.
+/// Numbers that host functions wrote.
 static LOGS: [Mutex<Vec<u32>>; Buf::LOGS as usize] = [const { Mutex::new(Vec::new()) }; Buf::LOGS as usize];
 
 pub fn log(i: usize) -> std::sync::MutexGuard<'static, Vec<u32>> {

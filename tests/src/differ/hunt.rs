@@ -205,7 +205,7 @@ fn words(setup: &Setup) -> String {
     all.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether the graph cache has other bounds than by default.
+/// True if the graph cache has other bounds than by default.
 fn is_bounded(setup: &Setup) -> bool {
     let bounds = ["GPUMEM_GRAPH_CACHE", "GPUMEM_GRAPH_CACHE_BYTES", "GPUMEM_GRAPH_IDLE"];
     setup.preloaded.iter().any(|(name, _)| bounds.contains(&name.as_str()))

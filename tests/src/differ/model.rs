@@ -5,7 +5,7 @@ use super::program::{EVENTS, Id};
 use super::work::{Buf, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the model knows of a node, or of all nodes of a graph together.
+/// Known facts about a node, or about all nodes of a graph together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     pub touched: Touched,
@@ -60,7 +60,7 @@ pub fn before(nodes: &[Node], starts: impl IntoIterator<Item = usize>) -> BTreeS
     seen
 }
 
-/// Whether a node that touches this at the place of `n` would race with one beside it.
+/// True if a node that touches this at the place of `n` would race with a node beside it.
 pub fn races(nodes: &[Node], n: usize, touched: &Touched) -> bool {
     let mine = before(nodes, [n]);
     nodes.iter().enumerate().any(|(other, node)| {
@@ -69,7 +69,7 @@ pub fn races(nodes: &[Node], n: usize, touched: &Touched) -> bool {
     })
 }
 
-/// Whether two nodes that are not one after the other touch the same.
+/// True if two nodes touch the same memory and neither comes before the other.
 pub fn racy(nodes: &[Node]) -> bool {
     (0..nodes.len()).any(|n| !nodes[n].gone && races(nodes, n, &nodes[n].facts.touched))
 }
@@ -131,7 +131,7 @@ impl Model {
         self.modules.insert(m, serial);
     }
 
-    /// Whether all functions that it uses are still loaded.
+    /// True if all functions that it uses are still loaded.
     pub fn usable(&self, facts: &Facts) -> bool {
         facts.modules.iter().all(|load| self.modules.values().any(|live| live == load))
     }

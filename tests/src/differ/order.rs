@@ -28,7 +28,7 @@ struct Access {
     write: bool,
 }
 
-/// What is known of all streams.
+/// Known facts about all streams.
 #[derive(Clone, Debug, Default)]
 pub struct Order {
     streams: [Clock; STREAMS],
@@ -54,9 +54,9 @@ impl Order {
         self.held[s] || other || self.gated() && self.waits_for_host(s)
     }
 
-    /// Whether work on this stream comes after a host function that is not known to have run. The driver may run host
-    /// functions one after another, on whatever streams they are. So each of them, also one that was put on its stream
-    /// before the gate, may wait for the gate.
+    /// True if work on this stream comes after a host function that is not known to have run. The driver may run host
+    /// functions one after another, on whatever streams they are. So each of them may wait for the gate, also one that
+    /// was put on its stream before the gate.
     fn waits_for_host(&self, s: usize) -> bool {
         let clock = self.begin(s);
         self.hosts.iter().any(|(of, index)| *index > self.host[*of] && clock[*of] >= *index)
@@ -161,7 +161,7 @@ impl Order {
         self.gate.is_some()
     }
 
-    /// Whether work on this stream runs only after the gate has opened.
+    /// True if work on this stream runs only after the gate has opened.
     pub fn behind_gate(&self, s: usize) -> bool {
         self.gate.is_some_and(|(gate, index)| self.is_held(s) || self.begin(s)[gate] >= index)
     }

@@ -12,21 +12,21 @@ pub struct Difference {
     pub what: String,
     pub native: Vec<String>,
     pub preloaded: Vec<String>,
-    /// Where the traces part.
+    /// Line at which the traces part.
     pub at: usize,
     /// The stacks of each run's threads, if the run stood still.
     pub stacks: [Vec<String>; 2],
 }
 
 impl Difference {
-    /// Whether the difference is that the preloaded run alone stood still beside a gate.
+    /// True if the difference is that the preloaded run alone stood still beside a gate.
     pub fn stood_still(&self) -> bool {
         let at = |trace: &[String], end: &str| trace.get(self.at).is_some_and(|line| line.ends_with(end));
         at(&self.native, OPEN) && at(&self.preloaded, STOOD_STILL)
     }
 
-    /// Whether the run stood still in an instantiate of the driver that gpumem asked for. Below the default bound a
-    /// launch or an instantiate may wait there beside running work (docs/decisions/drivers.md).
+    /// True if the run stood still in an instantiate that gpumem asked the driver for. Below the default bound a launch
+    /// or an instantiate may wait there beside running work (docs/decisions/drivers.md).
     pub fn waited_to_instantiate(&self) -> bool {
         let frames = &self.stacks[1];
         let of = |line: &String, library: &str| line.contains(library);
@@ -137,7 +137,7 @@ impl Pair {
     }
 }
 
-/// Whether two runs printed the same. The native run alone may stand still: the driver waits for the device when it
+/// True if two runs printed the same. The native run alone may stand still: the driver waits for the device when it
 /// destroys an exec, and the preloaded run destroys the exec later.
 fn alike(native: &str, preloaded: &str) -> bool {
     native == preloaded
@@ -147,7 +147,7 @@ fn alike(native: &str, preloaded: &str) -> bool {
 /// Codes after which every call of a context fails.
 const BROKEN: [&str; 8] = ["700", "702", "714", "715", "716", "717", "718", "719"];
 
-/// Whether a line says that the context broke.
+/// True if a line says that the context broke.
 fn says_broken(line: &str) -> bool {
     line.rsplit_once(" = ").is_some_and(|(_, code)| BROKEN.contains(&code))
 }

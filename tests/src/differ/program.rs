@@ -48,7 +48,7 @@ pub enum How {
     Log,
 }
 
-/// What happens between the beginning and the end of a capture.
+/// Step between the beginning and the end of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Step {

@@ -1,8 +1,7 @@
-//! Where the threads of a process stand when nothing goes on: each writes its own call stack when it is
-//! told to.
+//! Call stacks of a process's threads when nothing goes on: each thread writes its own stack when it is told to.
 //!
-//! What a thread holds at that moment is not known, so the handler allocates nothing until all frames are
-//! written by module and offset; names of functions that the loader does not know come after them, or never.
+//! A thread may hold any lock at that moment, so the handler allocates nothing until all frames are written by module
+//! and offset. Names of functions that the loader does not know come after them, or never.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt::Write;
@@ -19,11 +18,11 @@ const PATIENCE: Duration = Duration::from_millis(300);
 /// How long a thread has to write its stack. It looks names up in files, which takes time.
 const WRITING: Duration = Duration::from_secs(5);
 
-/// Where stacks go: stderr.
+/// Destination of stacks: stderr.
 static INTO: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
 /// Stacks written so far.
 static WRITTEN: AtomicU32 = AtomicU32::new(0);
-/// Whether a thread is writing its stack.
+/// True while a thread writes its stack.
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 /// From now on a thread of this process that gets SIGUSR1 writes its call stack.

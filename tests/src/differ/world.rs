@@ -213,7 +213,7 @@ impl<A: Api> World<A> {
         }
     }
 
-    /// Whether there may be a graph of that number.
+    /// Returns `None` if there may not be a graph of that number.
     pub fn room(&self, g: Id) -> Option<()> {
         (!self.model.graphs.contains_key(&g) && self.model.graphs.len() < MOST).then_some(())
     }
@@ -223,7 +223,7 @@ impl<A: Api> World<A> {
         self.model.graphs.insert(g, Graph { serial, nodes });
     }
 
-    /// Whether work of the program may be put on this stream now.
+    /// True if the program may put work on this stream now.
     pub fn free(&self, s: usize) -> bool {
         let implicit = !self.model.capturing.is_empty() && s >= BLOCKING;
         s < STREAMS && !self.model.capturing.contains(&s) && !implicit

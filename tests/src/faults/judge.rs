@@ -48,7 +48,7 @@ pub struct Verdict {
     pub native: Option<End>,
     pub ledgers: usize,
     pub refused: usize,
-    /// Whether the outputs of both runs were compared.
+    /// True if the outputs of both runs were compared.
     pub compared: bool,
     /// The native run ends the same way too, but only with a little less of a limit, or when another call fails.
     pub excused: bool,
@@ -112,14 +112,14 @@ fn waits(plan: &Plan) -> u32 {
     if has("GPUMEM_GUARD") && has("SIM_LAG_US") { 4 } else { 1 }
 }
 
-/// Whether the loader itself cannot start the program with these libraries. It may then end by a signal, since it does not
-/// look at what its own allocator answers (`init_tls` of glibc 2.36's `rtld.c`).
+/// True if the loader itself cannot start the program with these libraries. The program may then end by a signal, since
+/// the loader does not look at what its own allocator answers (`init_tls` of glibc 2.36's `rtld.c`).
 fn loader_fails(plan: &Plan) -> bool {
     let manner = Manner { load_only: true, ..Manner::preloaded(NATIVE) };
     run(plan, manner).is_ok_and(|ran| ran.end != End::Exit(0))
 }
 
-/// Whether the signal that ended the run is one that the plan sent.
+/// True if the plan sent the signal that ended the run.
 fn was_sent(plan: &Plan, end: &End) -> bool {
     plan.troubles.iter().any(|trouble| matches!(trouble, Trouble::Kill { signal, .. } if *end == End::Signal(*signal)))
 }
@@ -152,8 +152,9 @@ fn difference(plan: &Plan, native: &Ran, ran: &Ran) -> Option<Finding> {
     if new.is_empty() { None } else { found(Wrong::Rule, format!("rules of the driver are broken: {new:?}")) }
 }
 
-/// Whether the program ends this way without the shim, too, or the loader does before any code of the shim runs. The program
-/// is run natively again, with a little less of what is limited, or with a failure at another call of the same function.
+/// True if the program ends this way without the shim, too, or if the loader does before any code of the shim runs. The
+/// program is run natively again, with a little less of what is limited, or with a failure at another call of the same
+/// function.
 fn excused(plan: &Plan, finding: &Finding, ran: &Ran) -> bool {
     let like = |plan: &Plan| {
         let Ok(native) = run(plan, Manner::native(NATIVE)) else { return false };

@@ -1,4 +1,4 @@
-//! What a run left behind. Each ledger must be readable, or `gpumem` must refuse it and say why.
+//! Files that a run left behind. Each ledger must be readable, or `gpumem` must refuse it and say why.
 
 use crate::harness::artifacts;
 use crate::harness::ledger::messages;
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// written.
 const HONEST: &[&str] = &["too few for a ledger", "is not a ledger or dump of gpumem"];
 
-/// What the search found.
+/// Result of the search.
 #[derive(Debug, Default)]
 pub struct LeftFiles {
     pub ledgers: usize,

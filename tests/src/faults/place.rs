@@ -60,7 +60,7 @@ impl Place {
         self.path.join("ledgers")
     }
 
-    /// Whether the ledgers' directory is a file system of its own.
+    /// True if the ledgers' directory is a file system of its own.
     pub fn is_mounted(&self) -> bool {
         self.mounted
     }

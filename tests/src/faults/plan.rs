@@ -164,7 +164,8 @@ impl Plan {
         Self { troubles: kept.map(|(_, trouble)| trouble.clone()).collect(), ..self.clone() }
     }
 
-    /// Whether the preloaded run must end as the native run does, and print the same if the program's output is stable.
+    /// True if the preloaded run must end as the native run does, and must print the same if the program's output is
+    /// stable.
     pub fn tells(&self) -> bool {
         // A generated program says what its ledger lacks and what is kept. A shim that gets nothing any more from the system
         // says that it records no more, and gives back within a second what it kept until then.
@@ -180,7 +181,7 @@ impl Plan {
 /// The least stack that is left for the shim. A debug build needs far more.
 const STACK: u64 = if cfg!(debug_assertions) { 192 << 10 } else { 16 << 10 };
 
-/// What `gpumem` may be asked to do with the running process.
+/// Commands of `gpumem` to the running process.
 const COMMANDS: &[&[&str]] = &[
     &["trim", "@"],
     &["off", "@"],

@@ -13,7 +13,7 @@ pub struct Chosen {
     pub args: Vec<String>,
     /// The text that a generator made for the program to run. The last argument is the path of a file with this text.
     pub generated: Option<String>,
-    /// Whether its output is the same each time, with gpumem and without.
+    /// True if its output is the same each time, with gpumem and without.
     pub prints: bool,
 }
 
@@ -100,7 +100,7 @@ const PARENTS: &[&str] =
     &["exits", "fork", "forks 10", "ipc", "pool_ipc", "pool_threads", "graph_lives exit", "reexec 2"];
 
 impl Chosen {
-    /// Whether the program talks to child processes.
+    /// True if the program talks to child processes.
     pub fn has_children(&self) -> bool {
         PARENTS.contains(&self.name.as_str())
     }

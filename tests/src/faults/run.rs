@@ -54,7 +54,7 @@ impl fmt::Display for End {
     }
 }
 
-/// What one run did.
+/// Result of one run.
 pub struct Ran {
     pub end: End,
     pub out: String,
@@ -317,7 +317,7 @@ enum Event {
     Command(&'static [&'static str]),
 }
 
-/// What is done to the run from outside, in order of time.
+/// Returns the events that reach the run from outside, in order of time.
 fn events(plan: &Plan, preload: bool) -> Vec<(Duration, Event)> {
     let mut events = Vec::new();
     for trouble in &plan.troubles {
@@ -355,7 +355,7 @@ fn name_of(line: &str) -> String {
     value["violation"].as_str().unwrap_or(line).to_owned()
 }
 
-/// What the threads of a process group are doing: their names and the kernel function that each waits in. With gdb also
+/// Describes the threads of a process group: their names, and the kernel function that each waits in. With gdb also
 /// their stacks.
 pub(crate) fn threads(group: u32) -> String {
     let mut text = String::new();

@@ -109,7 +109,7 @@ pub enum Trouble {
         signal: i32,
         at: Duration,
     },
-    /// What the campaign has to find, for its own test: `death`, `hang`, `answer`, `ledger`.
+    /// A fault that the campaign has to find, for its own test: `death`, `hang`, `answer`, `ledger`.
     Planted(&'static str),
 }
 
@@ -120,7 +120,7 @@ pub enum CallTrouble {
 }
 
 impl Trouble {
-    /// What it is counted under.
+    /// Returns the kind that it is counted under.
     pub fn kind(&self) -> &'static str {
         match self {
             Trouble::Call { what: CallTrouble::Answers(_), .. } => "a call that fails",
@@ -143,7 +143,7 @@ impl Trouble {
         }
     }
 
-    /// What the preloaded run prints need not be what the native one prints.
+    /// True if the preloaded run need not print what the native run prints.
     pub fn changes_answers(&self) -> bool {
         match self {
             // The shim asks the driver less often, and more often: the call that fails is another one.

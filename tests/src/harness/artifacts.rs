@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// Where things are.
+/// Paths of the built libraries and programs.
 pub struct Artifacts {
     /// libgpumem.so.
     pub shim: PathBuf,

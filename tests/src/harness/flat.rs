@@ -16,7 +16,7 @@ const BESIDE: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default)]
 pub struct Series(pub Vec<(Duration, u64)>);
 
-/// What two processes did.
+/// Results of two processes.
 #[derive(Debug)]
 pub struct Pair {
     pub native: Series,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Where things are.
+/// Paths of the library and the programs of the HIP tests.
 pub struct Hip {
     /// libamdhip64.so.6, for LD_LIBRARY_PATH.
     pub stage: PathBuf,

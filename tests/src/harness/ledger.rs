@@ -77,7 +77,7 @@ impl Ledger {
         Self::read(&Self::of_pid_unread(dir, pid)?).ok()
     }
 
-    /// Where the ledger of a process is.
+    /// Returns the path of a process's ledger.
     pub fn of_pid_unread(dir: &Path, pid: u32) -> Option<PathBuf> {
         let entries = std::fs::read_dir(dir).ok()?;
         let mut paths = entries.map(|entry| entry.expect("an entry").path());
@@ -173,7 +173,7 @@ impl Ledger {
         self
     }
 
-    /// What `gpumem COMMAND` says of this file.
+    /// Returns the answer of `gpumem COMMAND` about this file.
     #[track_caller]
     pub fn gpumem(&self, command: &str, args: &[&str]) -> Value {
         let path = self.path.to_str().expect("UTF-8");
@@ -181,10 +181,10 @@ impl Ledger {
     }
 }
 
-/// What `gpumem ARGS --json` says, looking in this directory and nowhere else.
+/// Returns the answer of `gpumem ARGS --json`, which looks in this directory and nowhere else.
 ///
 /// # Panics
-/// When it fails, or says something else than JSON.
+/// If the command fails, or says anything but JSON.
 #[track_caller]
 pub fn gpumem(dir: &Path, args: &[&str]) -> Value {
     let output = run(dir, args);
@@ -196,10 +196,10 @@ pub fn gpumem(dir: &Path, args: &[&str]) -> Value {
     value
 }
 
-/// What `gpumem ARGS` says on stderr when it fails.
+/// Returns the words of `gpumem ARGS` on stderr when it fails.
 ///
 /// # Panics
-/// When it does not.
+/// If it does not fail.
 #[track_caller]
 pub fn refused(dir: &Path, args: &[&str]) -> String {
     let output = run(dir, args);

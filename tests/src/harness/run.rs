@@ -89,7 +89,7 @@ impl Program {
         self
     }
 
-    /// What it reads on stdin.
+    /// Sets the input that it reads on stdin.
     pub fn input(mut self, text: impl Into<Vec<u8>>) -> Self {
         self.input = text.into();
         self
@@ -200,7 +200,7 @@ pub struct Running {
     out: (Text, JoinHandle<()>),
     err: (Text, JoinHandle<()>),
     own: Scratch,
-    /// Where its ledger lies.
+    /// Directory of its ledger.
     pub dir: PathBuf,
     report: PathBuf,
     what: String,
@@ -211,7 +211,7 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// Returns its output so far.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.out.0.lock().expect("no panic while held")).into_owned()
     }
@@ -265,7 +265,7 @@ impl Running {
         super::ledger::gpumem(&self.dir, args)
     }
 
-    /// What a failing `gpumem` command says on stderr.
+    /// Returns the words of a failing `gpumem` command on stderr.
     pub fn refused(&self, args: &[&str]) -> String {
         super::ledger::refused(&self.dir, args)
     }
@@ -333,7 +333,7 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What a program did.
+/// Result of a program's run.
 pub struct Ran {
     pub pid: u32,
     /// The exit code, or 128 plus the signal.
@@ -342,7 +342,7 @@ pub struct Ran {
     pub err: String,
     /// The broken rules that the simulator reported, a JSON object a line.
     violations: String,
-    /// Where its ledger lies.
+    /// Directory of its ledger.
     pub dir: PathBuf,
     own: Scratch,
     what: String,

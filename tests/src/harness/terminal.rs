@@ -80,7 +80,7 @@ impl Terminal {
         at(self.shown.lock().expect("no panic while held").parser.screen())
     }
 
-    /// What is on the screen, a line each.
+    /// Returns the contents of the screen, a line each.
     pub fn text(&self) -> String {
         self.look(|screen| screen.contents())
     }

@@ -25,7 +25,7 @@ type Variables = Vec<(String, String)>;
 pub struct Setup {
     /// The tester itself.
     pub exe: PathBuf,
-    /// What is preloaded.
+    /// Library that is preloaded.
     pub lib: PathBuf,
     /// LD_LIBRARY_PATH of the runs, if it is not this process's.
     pub libraries: Option<OsString>,
@@ -37,7 +37,7 @@ pub struct Setup {
     pub limit: Duration,
 }
 
-/// What a run printed and left.
+/// Output and remains of a run.
 struct Ran {
     trace: Vec<String>,
     /// Without numbers, sorted.
@@ -252,7 +252,7 @@ pub struct Hunt {
 pub type Finding = tester::Finding<Op, Difference>;
 pub type Tally = tester::Tally<Op, Difference>;
 
-/// Whether a run ended since the driver had no memory for a context.
+/// True if a run ended because the driver had no memory for a context.
 fn no_room(why: &str) -> bool {
     ["cuCtxCreate gives 2", "cuDevicePrimaryCtxRetain gives 2"].iter().any(|words| why.ends_with(words))
 }
@@ -348,7 +348,7 @@ pub fn shrink(setup: &Setup, program: Program, seen: Difference, tries: usize) -
     (best, told)
 }
 
-/// Whether a program contains an operation that `of` picks. Tests of the generator use it.
+/// True if a program contains an operation that `of` picks. Tests of the generator use it.
 pub fn holds(program: &Program, of: impl Fn(&Op) -> bool) -> bool {
     program.0.iter().any(|line| of(&line.op))
 }

@@ -122,7 +122,7 @@ impl World {
         !self.captures.is_empty()
     }
 
-    /// Whether a freed address is nobody's, because nothing was allocated since.
+    /// True if a freed address has no new owner, because nothing was allocated since.
     pub fn nobodys(&self, buffer: &Buffer) -> bool {
         !buffer.live && buffer.freed_at == Some(self.allocs)
     }

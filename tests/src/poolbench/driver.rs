@@ -127,7 +127,7 @@ impl Driver {
         if self.in_order.is_some() { Way::Async } else { Way::Plain }
     }
 
-    /// Whether calls go through something that is preloaded.
+    /// True if calls go through a preloaded library.
     #[must_use]
     pub fn hooked(&self) -> bool {
         self.hooked

@@ -14,7 +14,7 @@ pub enum Step {
     Give { slot: u32 },
 }
 
-/// What is to be replayed.
+/// Steps to replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub steps: Vec<Step>,

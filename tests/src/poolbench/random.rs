@@ -6,7 +6,7 @@ use super::{Plan, Slots, Step};
 
 const ALLOCATIONS_IN_100: u64 = 73;
 
-/// What RMM's benchmark is told.
+/// Arguments of RMM's benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Random {
     /// Allocations in all.

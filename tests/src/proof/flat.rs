@@ -46,7 +46,7 @@ fn samples(bench: &Bench<'_>, (name, args): Line, preload: bool) -> Result<Vec<[
     if all.len() == SAMPLES { Ok(all) } else { Err(format!("{name}: {} samples", all.len())) }
 }
 
-/// What the lines of sample.h say: anonymous memory of the process and used memory of the device, MiB.
+/// Reads the lines of sample.h: anonymous memory of the process and used memory of the device, MiB.
 pub(crate) fn told(stdout: &str) -> Vec<[f64; 2]> {
     let lines = stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of = |line: &Value, own: &str, counted: &str| {
@@ -58,7 +58,8 @@ pub(crate) fn told(stdout: &str) -> Vec<[f64; 2]> {
     lines.filter_map(pair).collect()
 }
 
-/// Where a run is furthest above what it may be, and what is wrong besides.
+/// Compares two runs. Returns the sample at which the preloaded run is furthest above its limit, with any other fault,
+/// and how far above it is.
 fn compared(what: &str, native: &[f64], preloaded: &[f64], most_rise: f64) -> (Measured, f64) {
     let above = |(native, preloaded): (&f64, &f64)| preloaded - native * (1.0 + SLACK_SHARE) - SLACK_MIB;
     let mut worst = (f64::NEG_INFINITY, 0);

@@ -70,7 +70,7 @@ pub fn execs_bounded(bench: &Bench<'_>) -> Result<Measured, String> {
     })
 }
 
-/// What graphmem measured, in pairs.
+/// Measurements of graphmem, in pairs.
 struct Pairs {
     native: Vec<Value>,
     folded: Vec<Value>,

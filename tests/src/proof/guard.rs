@@ -4,7 +4,8 @@ use super::{Bench, Measured};
 use crate::stage::finish;
 use std::process::Stdio;
 
-/// What `pool_guard` plants, how the guard is set, and the kind of event that has to name it; none for a clean program.
+/// Bugs that `pool_guard` plants, the guard's setting, and the kind of event that has to name the bug; none for a clean
+/// program.
 const PLANTED: [(&[&str], &str, Option<&str>); 14] = [
     (&["over1"], "1", Some("written-outside")),
     (&["over4"], "1", Some("written-outside")),

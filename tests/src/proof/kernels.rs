@@ -21,7 +21,7 @@ fn middle(mut list: Vec<f64>) -> f64 {
     list[list.len() / 2]
 }
 
-/// Whether the python3 of the path has PyTorch.
+/// True if the python3 of the path has PyTorch.
 pub(super) fn has_torch() -> bool {
     let mut python = Command::new("python3");
     let done = python.args(["-c", "import torch"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

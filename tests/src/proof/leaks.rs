@@ -111,9 +111,9 @@ fn looked_at(bench: &Bench<'_>, mut child: Child, ledgers: &Path) -> Result<(Val
     if run.status == 0 { Ok((planted, looks)) } else { Err(format!("leaks: status {}: {}", run.status, run.stderr)) }
 }
 
-/// Whether answers on a call site change only with what was planted. What grows from the start is said to grow from the
-/// first look on that says more than "too little". A cache may be said to grow until it is full. Nothing is said to grow
-/// after it was said not to.
+/// True if answers on a call site change only with what was planted. A site that grows from the start must be said to
+/// grow from the first look on that says more than "too little". A cache may be said to grow until it is full. No site
+/// may be said to grow after it was said not to.
 fn stays_right(truth: &str, said: &[Value]) -> bool {
     const GROWS: &str = "grows-steadily";
     let mut said = said.iter().filter_map(Value::as_str).filter(|&verdict| verdict != "too-little").peekable();

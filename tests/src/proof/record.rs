@@ -198,7 +198,7 @@ pub fn counts_equal(bench: &Bench<'_>) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// What the ledger says is live at the end of a program that freed everything.
+/// Measures what is live, by the ledger, at the end of a program that freed everything.
 pub fn balance_zero(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
     let mut left = Vec::new();

@@ -40,7 +40,7 @@ fn tell(measured: &mut Measured, bench: &Bench<'_>, number: u64, wrong: usize, w
     }
 }
 
-/// What was planted, and what is said of it.
+/// A planted block, and the answer about it.
 struct Block {
     lost: bool,
     /// The only reference to it lies in a block that was lost.
@@ -97,8 +97,8 @@ impl Drop for WaitingProcess {
 /// How often a program is run, until it can be searched.
 const TRIES: usize = 3;
 
-/// What is said of a program's blocks. On a machine that has much else to do a process may not answer in time. Then the
-/// program runs again.
+/// Returns the answers about a program's blocks. On a machine that has much else to do a process may not answer in
+/// time. Then the program runs again.
 fn program(bench: &Bench<'_>, number: u64) -> Result<Vec<Block>, String> {
     let again = |why: &String| bench.step(&format!("program {number} runs again: {why}"));
     let mut tries = (1..TRIES).map(|_| once(bench, number).inspect_err(again));
@@ -135,7 +135,7 @@ fn once(bench: &Bench<'_>, number: u64) -> Result<Vec<Block>, String> {
     Ok(blocks)
 }
 
-/// What `gpumem leaks --suspect` says of a process.
+/// Returns the answer of `gpumem leaks --suspect` about a process.
 pub(super) fn suspects(bench: &Bench<'_>, pid: u32, ledgers: &std::path::Path) -> Result<Value, String> {
     let mut command: Command = bench.stage.command(&bench.stage.gpumem(), None)?;
     // A machine that has much else to do answers late.

@@ -93,7 +93,7 @@ impl Drop for Client {
     }
 }
 
-/// Whether the driver's own blocks are what the program asked for.
+/// True if the pool is off, so that the driver's own blocks are what the program asked for.
 fn without_pool(seed: u64) -> bool {
     seed % 4 == 3
 }

@@ -48,7 +48,7 @@ impl Tally {
     }
 }
 
-/// What came of one seed.
+/// Result of one seed.
 struct Outcome {
     plan: Plan,
     operations: u64,

@@ -1,4 +1,4 @@
-//! What a seed decides about a run.
+//! The plan of a run, as its seed decides it.
 
 use crate::differ::random::Random;
 use gpumem_wire::command::Request;
@@ -12,7 +12,7 @@ pub struct Plan {
     pub length: Duration,
     /// Threads of the program that use memory, and threads that use graphs.
     pub threads: (usize, usize),
-    /// What the program has at most, MiB. That much always fits, so that it never runs out.
+    /// Most memory that the program has, MiB. That much always fits, so that the program never runs out.
     pub mib: u64,
     /// Variables of gpumem, and of the simulator.
     pub settings: Vec<(&'static str, &'static str)>,
@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 pub const GUARDS: &[&str] = &["0", "1", "front", "sync"];
-/// What has the guard look, and end early, while blocks go back.
+/// Commands that make the guard look, and end early, while blocks go back.
 pub const CHECKS: &[&str] = &["check 1", "check 5", "check 20", "check 10000", "trim", "set POOL 0", "set POOL 1"];
 
 impl Plan {

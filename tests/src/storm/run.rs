@@ -20,7 +20,7 @@ pub const LONGEST: Duration = Duration::from_secs(60);
 /// The exit status of a program whose simulated driver finds no memory.
 const NO_HOST_MEMORY: i32 = 97;
 
-/// What a run can do wrongly.
+/// Kinds of failure of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wrong {
     Death,
@@ -49,7 +49,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Where the program and the shim are, and whether the driver is the simulated one.
+/// Paths of the program and the shim, and the kind of driver: simulated or real.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub program: PathBuf,
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Default)]
 pub struct Ran {
     pub findings: Vec<Finding>,

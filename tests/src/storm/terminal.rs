@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Between two looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What came of a terminal's commands.
+/// Result of a terminal's commands.
 #[derive(Clone, Debug, Default)]
 pub struct Sent {
     pub answered: u64,

@@ -46,7 +46,7 @@ fn basic_has_every_kind() {
     );
 }
 
-/// What the ledger says of limits for which the driver takes device memory.
+/// Returns the ledger's messages about limits for which the driver takes device memory.
 fn limits_told(ran: &Ran) -> Vec<String> {
     let said = ran.ledger().gpumem("events", &["--kind", EventKind::Message.name()]);
     let texts = said["events"].as_array().expect("events").iter().filter_map(|event| event["text"].as_str());

@@ -30,10 +30,10 @@ fn rows() -> impl Iterator<Item = &'static Row> {
 const OURS: &str = "libgpumem.so";
 const DRIVER: &str = "libcuda.so.1";
 
-/// What a lookup gave: status, query status, file, symbol.
+/// Answer of a lookup: status, query status, file, symbol.
 type Answer = (i32, i32, String, String);
 
-/// What was asked, and what was given.
+/// Returns the answer to each question.
 fn answers(text: &str) -> BTreeMap<String, Answer> {
     let parse = |line: &str| {
         let (asked, given) = line.split_once(": ")?;

@@ -5,8 +5,8 @@ use gpumem_tests::harness::{Ran, client, program};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind};
 
-/// What is made to fail, and with which error: out of memory, a wrong value, a code that no driver
-/// has, and a few that mean something to the function.
+/// Calls that are made to fail, and their errors: out of memory, a wrong value, a code that no driver has, and a few
+/// that mean something to the function.
 const FAULTS: &[&str] = &[
     "cuInit:1=100",
     "cuDevicePrimaryCtxRetain:1=2",
@@ -50,9 +50,9 @@ const FAULTS: &[&str] = &[
     "cuMemAlloc_v2:1=2,cuMemAllocManaged:1=2,cuMemHostAlloc:1=2,cuMemCreate:1=2,cuGraphCreate:1=2",
 ];
 
-/// Whatever fails, the answers are native's and the counts the program's. Without the graph cache
-/// and the pool, which answer for the driver, and try again: their own calls fail in graphs_faults.rs and
-/// pool_hazards.rs.
+/// Whichever call fails, the answers are native's and the counts the program's. This is tested without the graph cache
+/// and the pool, which answer for the driver, and try again: their own calls fail in graphs/faults.rs and
+/// pool/faults.rs.
 #[test]
 fn every_failing_call_answers_as_native() {
     for fault in FAULTS {

@@ -1,4 +1,4 @@
-//! Where memory lies decides which sum it is in, and whether a limit applies to it. Bytes count once.
+//! The location of memory decides which sum it is in, and if a limit applies to it. Bytes count once.
 
 use gpumem_tests::harness::run::Running;
 use gpumem_tests::harness::{Ran, artifacts, client};
@@ -128,7 +128,7 @@ fn memory_of_nodes_is_listed_with_its_graph() {
     }
 }
 
-/// What nothing maps any more is held by its handles.
+/// Memory that is no longer mapped is held by its handles.
 #[test]
 fn handles_that_nobody_releases_hold_memory() {
     let ran = ran("exported", &[]);

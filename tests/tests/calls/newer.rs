@@ -95,7 +95,7 @@ fn unknown_edges_and_flags_pin_their_graphs_alone() {
     assert!(served(&ran).0 >= 24, "{:?}", served(&ran));
 }
 
-/// What was met is shown while the program runs, by doctor and by graphs.
+/// While the program runs, doctor and graphs show the unknown things that were met.
 #[test]
 fn everything_at_once_is_served_and_shown() {
     let ran = same(&newer("fnaek"));

@@ -1,4 +1,4 @@
-//! Where the library may run.
+//! Machines on which the library may run.
 
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::run::Scratch;

@@ -15,8 +15,8 @@ fn read(path: &Path) -> Trace {
     trace::read(&file).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What is live after the trace, by kind and address. Every free has its allocation before it, and no
-/// address is given out twice.
+/// Returns the bytes that are live after the trace, by kind and address. Every free has its allocation before it, and
+/// no address is given out twice.
 #[track_caller]
 fn live(trace: &Trace) -> HashMap<(AllocKind, u64), u64> {
     let mut live = HashMap::new();
@@ -171,7 +171,7 @@ fn without_the_variable_or_a_gpu_nothing_is_written() {
     assert_eq!(traces(scratch.path()), Vec::<PathBuf>::new());
 }
 
-/// Where a trace cannot be written, one line says so and the program runs as ever.
+/// If a trace cannot be written, one line says so and the program runs as ever.
 #[test]
 fn a_place_that_cannot_be_written_to_is_told() {
     let ran = program("basic").env("GPUMEM_ALLOC_TRACE", "/no/such/folder/trace").preloaded().ok();

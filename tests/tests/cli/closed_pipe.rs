@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a program says on stderr, and how it ends, where nobody reads what it says on stdout.
+/// Runs a program whose stdout no one reads. Returns its words on stderr, and its exit status.
 fn unread(program: &Path, args: &[&str]) -> (String, i32) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);

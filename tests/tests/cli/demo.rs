@@ -22,7 +22,7 @@ fn line_of(text: &str) -> usize {
     1 + source.lines().position(|line| line.contains(text)).unwrap_or_else(|| panic!("leak.c has no {text}"))
 }
 
-/// Where each part begins; they come in this order.
+/// Checks that the demo prints these parts in this order.
 fn in_order(ran: &Ran, parts: &[&str]) {
     let mut at = 0;
     for part in parts {
@@ -67,7 +67,7 @@ fn the_demo_finds_the_line_that_leaks() {
     assert!(std::fs::read_to_string(&page).expect("the page").contains("remember leak.c"), "{}", page.display());
 }
 
-/// What is missing is named, with what builds it.
+/// The demo names each missing part, and what builds it.
 #[test]
 fn a_demo_without_its_parts_says_what_builds_them() {
     let scratch = Scratch::new();

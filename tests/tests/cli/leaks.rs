@@ -118,7 +118,7 @@ fn planted_growth_is_told() {
     assert_eq!((&line["native"], &line["holds"]), (&Value::from(1010), &Value::Bool(true)), "{line:#}");
 }
 
-/// What is said of a hundred call sites of seven kinds changes only with what is planted, asked ten times.
+/// Answers about a hundred call sites of seven kinds, asked ten times, change only with what is planted.
 #[test]
 fn answers_change_only_with_what_is_planted() {
     let args = ["--simulator", "--seed", "0", "--programs", "1", "leaks.changes"];
@@ -165,7 +165,7 @@ fn first_and_last_seen_are_when_it_was() {
     }
 }
 
-/// Who looks at a machine does not know which process it is: all are there, and the growing one is first.
+/// A user who looks at a machine does not know which process grows. All are there, and the growing one is first.
 #[test]
 fn several_processes_are_ranked_the_growing_one_first() {
     let dir = Scratch::new();

@@ -28,7 +28,7 @@ fn suspects(running: &Running) -> Vec<Value> {
     said["suspects"].as_array().expect("suspects").clone()
 }
 
-/// What grows steadily: kind and call site.
+/// Returns the kind and the call site of each suspect that grows steadily.
 fn growing(running: &Running) -> Vec<(String, String)> {
     let text = |row: &Value, field: &str| row[field].as_str().expect("text").to_owned();
     let rows = suspects(running);

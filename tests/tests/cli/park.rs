@@ -63,7 +63,7 @@ impl Machine {
         self.command(words).output().expect("gpumem runs")
     }
 
-    /// What it prints when all goes well.
+    /// Returns the output of a command that succeeds.
     pub(crate) fn says(&self, words: &[&str]) -> String {
         let output = self.gpumem(words);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -71,7 +71,7 @@ impl Machine {
         text(&output.stdout)
     }
 
-    /// What it says when it refuses.
+    /// Returns the words of a command that refuses.
     fn refuses(&self, words: &[&str]) -> String {
         let output = self.gpumem(words);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

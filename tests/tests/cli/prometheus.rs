@@ -1,4 +1,4 @@
-//! What deploy/ has for Prometheus and Grafana: its names are metrics that there are, and a real Prometheus server
+//! The files of deploy/ for Prometheus and Grafana: their names are metrics that exist, and a real Prometheus server
 //! scrapes, answers each panel, and raises each alert that a program earns. Without the server and promtool those tests
 //! say so and pass; docs/metrics.md tells what they showed.
 
@@ -56,7 +56,7 @@ fn what_dashboard_and_alerts_name_is_a_metric() {
     assert!(named.iter().all(|name| known(name)), "{named:?}");
 }
 
-/// What Grafana needs of a dashboard: panels that do not cover each other, each with a source and its own number.
+/// The dashboard has what Grafana needs: panels that do not cover each other, each with a source and its own number.
 #[test]
 fn the_dashboard_is_one() {
     let board = dashboard();

@@ -25,7 +25,7 @@ fn path_of(program: &str) -> String {
     artifacts().programs.join(program).to_str().expect("UTF-8").to_owned()
 }
 
-/// What a report of a recording says; `None` while there is none.
+/// Returns the report of a recording; `None` while there is none.
 fn report(dir: &Path, recording: &str) -> Option<Value> {
     let answer = output(dir, &["report", recording, "--json"]);
     answer.status.success().then(|| serde_json::from_slice(&answer.stdout).expect("JSON"))

@@ -34,12 +34,12 @@ impl Sharer {
         self.0.pid()
     }
 
-    /// What a command says of it.
+    /// Returns the answer of a command about it.
     fn says(&self, command: &str) -> Value {
         self.0.gpumem(&[command, &self.pid().to_string()])
     }
 
-    /// What `leaks` and `stats` both say that it shares.
+    /// Returns the memory that it shares, as both `leaks` and `stats` report it.
     #[track_caller]
     fn shares(&self) -> Value {
         let [leaks, stats] = ["leaks", "stats"].map(|command| self.says(command)["sharing"].take());
@@ -126,7 +126,7 @@ fn bytes(handle: &str) -> Vec<u8> {
     (0..handle.len()).step_by(2).map(byte).collect()
 }
 
-/// What is open twice is open until it is closed twice, as the driver counts; and with the end of the process it goes.
+/// Memory that is open twice stays open until it is closed twice, as the driver counts, or until the process ends.
 #[test]
 fn memory_stays_open_until_its_last_close_or_the_end_of_its_process() {
     let dir = Scratch::new();

@@ -1,4 +1,5 @@
-//! What `stats` says that a process takes of a device adds up to the driver's count for that process, beside neighbours.
+//! The amounts of a process on a device that `stats` shows add up to the driver's count for that process, beside
+//! neighbours.
 
 use gpumem_tests::group::Watch;
 use gpumem_tests::harness::artifacts::{artifacts, repository};
@@ -13,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const PROGRAMS: usize = 4;
 /// Of each program; `SUMS_HOLDS` is another number.
 const HOLDS: usize = 12;
-/// What a context and the code of a module take of the simulated device.
+/// Memory of the simulated device that a context and the code of a module take.
 const CONTEXT: &str = "64M";
 const CODE: &str = "20M";
 
@@ -26,7 +27,7 @@ fn nvml(dir: &Path) {
     assert!(made.expect("a C compiler").success());
 }
 
-/// What `stats` says of a process's device, beside that library.
+/// Returns the answer of `stats` about a process's device, beside that library.
 fn device(dir: &Path, pids: &str, running: &Running) -> Value {
     let mut command = Command::new(&artifacts().gpumem);
     command.args(["stats", "--json", "--dir"]).arg(&running.dir).arg(running.pid().to_string());

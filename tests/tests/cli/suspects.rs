@@ -11,7 +11,7 @@ fn suspects(running: &Running, more: &[&str]) -> Value {
     running.gpumem(&[&["leaks", "--suspect", &pid], &AT_ONCE[..], more].concat())
 }
 
-/// What is said of the block at an address.
+/// Returns the row about the block at an address.
 fn standing<'a>(said: &'a Value, address: &str) -> &'a Value {
     let address = u64::from_str_radix(address, 16).expect("an address");
     let rows = said["allocations"].as_array().expect("rows");
@@ -152,7 +152,8 @@ fn suspects_are_shown_by_call_site_and_one_by_one() {
     running.finish().ok();
 }
 
-/// What others may have the address of, and what stands in memory that may not be read just now, is not lost.
+/// A block is not lost if others may have its address, or if its address stands in memory that may not be read just
+/// now.
 #[test]
 fn what_was_shown_to_others_and_what_stands_where_nobody_reads_is_not_lost() {
     let running = program("pool_kept").waits().start(true);
@@ -269,7 +270,8 @@ fn a_context_at_work_is_read() {
     ran.ledger().sound().complete().agrees_with(&ran.json());
 }
 
-/// What moves meanwhile may be missed, by both looks too: that is why it says "seen". The program is not disturbed.
+/// Addresses that move meanwhile may be missed, by both looks too: that is why it says "seen". The program is not
+/// disturbed.
 #[test]
 fn a_process_that_moves_its_addresses_goes_on() {
     let (said, ran) = hard("moves", ENOUGH, &[]);
@@ -349,7 +351,7 @@ fn a_context_that_ends_does_not_wait_for_a_search() {
     assert!(ran.out.contains("\"seen\": 1"), "{}", ran.out);
 }
 
-/// What docs/guides/is-it-a-leak.md says of its server.
+/// The server of docs/guides/is-it-a-leak.md does what the guide says of it.
 #[test]
 fn the_server_of_the_guide_is_as_the_guide_says() {
     let running = program("server").waits().start(true);

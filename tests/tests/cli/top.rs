@@ -67,7 +67,7 @@ fn a_process_that_is_killed_stays_to_be_looked_at() {
     assert_eq!((top.ended(), top.left()), (0, vec![]));
 }
 
-/// What changes the process: asked first, done, and seen.
+/// Actions that change the process: the view asks first, then they are done, and the view shows them.
 #[test]
 fn a_mark_and_a_trim_reach_the_process() {
     let running = held();

@@ -80,7 +80,7 @@ impl Reader {
         shell.waits().start(false)
     }
 
-    /// What is said to a line, as it stands but for the number of the process.
+    /// Types a line, with the number of the process in place of PID. Returns the answer.
     fn types(&self, line: &str, running: &Running) -> String {
         let mut shell = Command::new("sh");
         let path = format!("{}:{}", self.home.path().display(), std::env::var("PATH").unwrap_or_default());
@@ -105,7 +105,7 @@ impl Reader {
     }
 }
 
-/// Whether a line of an answer has the words of a line of the guide.
+/// True if a line of an answer has the words of a line of the guide.
 fn says(answer: &str, line: &str) -> bool {
     let counts = |word: &&str| !word.contains(|letter: char| letter.is_ascii_digit()) && *word != "PID";
     let words: Vec<&str> = line.split_whitespace().filter(counts).collect();

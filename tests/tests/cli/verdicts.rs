@@ -1,5 +1,5 @@
-//! What `gpumem selftest --rules` left for later processes: followed where it can be believed, and one line and the safe
-//! side where not.
+//! Verdicts that `gpumem selftest --rules` left for later processes. They are followed if they can be believed. If not,
+//! one line says so, and the process takes the safe side.
 
 use gpumem_tests::harness::ledger::gpumem;
 use gpumem_tests::harness::run::Scratch;
@@ -54,14 +54,14 @@ impl Place {
         program.env("XDG_STATE_HOME", self.0.path())
     }
 
-    /// What a program does on the driver that the verdict is on.
+    /// Runs a program on the driver that the verdict is on.
     #[track_caller]
     fn served(&self) -> Served {
         served(self.program(subject().driver))
     }
 }
 
-/// What of a program was served, and what was said.
+/// Parts of gpumem that served a program, and its messages.
 #[derive(Debug)]
 struct Served {
     cache: bool,
@@ -70,7 +70,7 @@ struct Served {
     decided: String,
     /// Lines on stderr.
     said: Vec<String>,
-    /// What doctor finds, by the name of its check.
+    /// Findings of doctor, by the name of the check.
     findings: Vec<(String, String)>,
 }
 
@@ -94,7 +94,7 @@ fn served(program: Program) -> Served {
 }
 
 impl Served {
-    /// What a check of doctor found.
+    /// Returns the findings of a check of doctor.
     fn findings(&self, id: &str) -> Vec<&str> {
         let of = self.findings.iter().filter(|(its, _)| its.trim_matches('"') == id);
         of.map(|(_, finding)| finding.as_str()).collect()
@@ -163,7 +163,7 @@ fn the_home_directory_has_a_place() {
     assert!(of.pool && of.cache && of.decided.contains(".local/state/gpumem"), "{of:?}");
 }
 
-/// Whatever is wrong with a verdict: one line that says so, in doctor too, and record only.
+/// If anything is wrong with a verdict, one line says so, in doctor too, and the process records only.
 #[test]
 fn a_verdict_that_cannot_be_believed_is_told_and_not_followed() {
     #[track_caller]
@@ -245,8 +245,8 @@ impl System {
         program.shell(&format!("exec unshare -m sh -c '{mount}' sh \"$@\""))
     }
 
-    /// What a program of root's and one of a stranger's do there on the driver that the verdict is on, with the verdict
-    /// of a user that would turn everything off.
+    /// Runs a program as root and as a stranger there, on the driver that the verdict is on. Both have a user's verdict
+    /// that would turn everything off.
     #[track_caller]
     fn served(&self) -> [Served; 2] {
         let user = Place::new();
@@ -262,7 +262,8 @@ impl System {
     }
 }
 
-/// What root writes for the system, with whatever umask, every user's processes read, and before what their user has.
+/// Root may write a verdict for the system with any umask. The processes of every user read it, and before their
+/// user's.
 #[test]
 fn the_systems_verdict_is_every_processs() {
     let Some(system) = System::new() else { return };

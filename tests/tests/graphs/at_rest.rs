@@ -40,7 +40,7 @@ fn a_handle(how: &[&str]) -> u64 {
     (after - before) / (3 * EACH)
 }
 
-/// What must be kept, and where: docs/decisions/graphs.md.
+/// docs/decisions/graphs.md says what must be kept, and where.
 #[test]
 fn a_handle_at_rest_takes_few_bytes() {
     let (captured, built) = (a_handle(&[]), a_handle(&["built"]));

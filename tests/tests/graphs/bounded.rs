@@ -17,7 +17,7 @@ fn never_evicts(slots: u64) -> Program {
     program("demo").args(slots).args(arguments.split(' ')).env("GPUMEM_GRAPH_CACHE", CAP.to_string())
 }
 
-/// What the driver said of itself on the way.
+/// Returns the values of a count that the driver reported on the way.
 fn samples(ran: &Ran, name: &str) -> Vec<u64> {
     let lines = ran.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let samples: Vec<u64> = lines.filter_map(|line| line[name].as_u64()).collect();
@@ -91,7 +91,7 @@ fn a_killed_program_was_within_the_bound() {
     assert_eq!(ledger.counter(EXECS_CREATED) - ledger.counter(EXECS_DESTROYED), 120, "handles that the program holds");
 }
 
-/// What the driver keeps for graphs stops growing when the cache is full: it never gives back.
+/// The driver's memory for graphs stops growing when the cache is full: the driver never gives it back.
 #[test]
 fn driver_memory_is_flat_once_the_cache_is_full() {
     for held in ["graph_host_held", "graph_device_held"] {

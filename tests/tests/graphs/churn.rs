@@ -127,7 +127,8 @@ fn refusals_are_the_drivers() {
     }
 }
 
-/// What runs is not destroyed where the cache may have to instantiate before it is over; afterwards it goes.
+/// A running exec is not destroyed while the cache may have to instantiate before the run ends. Afterwards it is
+/// destroyed.
 #[test]
 fn execs_that_run_are_destroyed_when_they_are_over() {
     let running = churn("running");
@@ -142,8 +143,8 @@ fn execs_that_run_are_destroyed_when_they_are_over() {
     }
 }
 
-/// What the driver waits for the device to destroy stays until nothing runs: a host function may wait for the
-/// very call. Then the bound holds again.
+/// If the driver would wait for the device to destroy an exec, the exec stays until nothing runs: a host function may
+/// wait for that very call. Then the bound holds again.
 #[test]
 fn nothing_waits_for_the_device_that_the_program_did_not_ask_for() {
     for mode in ["parked", "kept"] {

@@ -207,12 +207,12 @@ fn broken(dir: &Path) -> PathBuf {
     lib
 }
 
-/// What is broken in this way is found among so many programs, and what is left of the program has no more
-/// than so many operations.
+/// Checks that the fault `what` is found among so many programs, and that the reduced program has no more than so many
+/// operations.
 #[track_caller]
 fn finds(what: &str, seeds: u64, most: usize) -> String {
-    /// What only shows when two streams meet may not show again while it is made smaller on a busy
-    /// machine; other programs get a chance then.
+    /// A difference that only shows when two streams meet may not show again while the program is made smaller on a
+    /// busy machine. Other programs get a chance then.
     const TRIES: u64 = 3;
     let dir = Scratch::new();
     let lib = broken(dir.path());

@@ -6,8 +6,8 @@ use gpumem_tests::harness::{Program, Ran, client};
 use gpumem_wire::counters::*;
 use std::collections::HashMap;
 
-/// What the cache calls. Those that only a thread in another context needs are among them; the per-thread
-/// twins are not.
+/// Driver calls of the cache. Those that only a thread in another context needs are among them; the per-thread twins
+/// are not.
 const CALLS: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxPopCurrent_v2",

@@ -1,4 +1,4 @@
-//! What the graph cache keeps for later follows what the program lately needed, and goes when somebody says so.
+//! The graph cache keeps as much for later as the program lately needed, and gives it up when it is told to.
 
 use gpumem_tests::harness::run::{Running, wait_for};
 use gpumem_tests::harness::{Program, client};
@@ -39,7 +39,7 @@ impl Talk {
         self.0.ledger().counter(of)
     }
 
-    /// What the shim answers to a line over its socket.
+    /// Returns the shim's answer to a line over its socket.
     fn asked(&self, line: &str) -> String {
         let socket = self.0.ledger().path.with_extension("sock");
         let mut stream = UnixStream::connect(&socket).unwrap_or_else(|error| panic!("{}: {error}", socket.display()));
@@ -126,7 +126,7 @@ fn destroy_races(mode: &str) -> Program {
     slow.env("SIM_FAULT", "cuGraphExecDestroy:1+400000")
 }
 
-/// What looks after execs waits then, and nobody else: commands are carried out, and the heart beats.
+/// Only the thread that looks after execs waits then: commands are carried out, and the heart beats.
 #[test]
 fn a_destruction_that_waits_holds_nobody_up() {
     let running = destroy_races("raced").waits().start(true);
@@ -268,7 +268,7 @@ fn a_launch_without_an_exec_costs_the_same_among_many() {
     assert!(many < 5 * few, "{few} ns with 32 execs, {many} with 1024");
 }
 
-/// Where memory of one device runs out, nothing that another device has goes.
+/// If memory of one device runs out, nothing is taken from another device.
 #[test]
 fn a_launch_that_runs_out_takes_nothing_from_another_device() {
     let settings = [("SIM_DEVICES", "2"), ("SIM_FAULT", "cuGraphLaunch:5=2")];

@@ -24,7 +24,7 @@ fn found(ran: &Ran) -> u64 {
     ran.ledger().counter(counters::LAUNCHED_AFTER_FREE)
 }
 
-/// What is told, kind by kind.
+/// Returns the kinds of the events, one by one.
 fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["kind"].as_str().expect("a kind")).collect()
 }
@@ -67,8 +67,8 @@ fn doctor_says_what_to_do() {
     }
 }
 
-/// What is certain although gpumem has not read the graph before the free: the next owner is younger than the graph,
-/// and its call site never asked for memory before.
+/// The finding is certain, although gpumem has not read the graph before the free, if the next owner is younger than
+/// the graph and its call site never asked for memory before.
 #[test]
 fn a_next_owner_that_is_younger_than_the_graph_is_told() {
     let [other, at_once, late, same] = run(

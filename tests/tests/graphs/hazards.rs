@@ -1,6 +1,6 @@
-//! What can go wrong when few real execs stand for many handles, one test for each case. The client runs the
-//! case natively and preloaded, with room for one exec and for two, with and without folded graphs. It checks
-//! its own results. The tests check the cache's counters.
+//! Hazards of few real execs that stand for many handles, one test for each case. The client runs the case natively and
+//! preloaded, with room for one exec and for two, with and without folded graphs. It checks its own results. The tests
+//! check the cache's counters.
 
 mod order;
 

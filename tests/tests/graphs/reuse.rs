@@ -131,7 +131,7 @@ fn a_stream_that_joins_a_capture_is_not_looked_at() {
     same(&joins().env("SIM_FAULT", slow.join(",")), &[2]);
 }
 
-/// Whether the original was folded or not.
+/// The nodes are found if the original was folded, and also if it was not.
 #[test]
 fn nodes_of_a_captured_graph_are_found_in_its_clone() {
     same(&nodes("clone"), &[1, 512]);

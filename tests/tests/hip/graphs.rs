@@ -83,7 +83,7 @@ fn off_is_native() {
     assert!(live.snapshot.execs.iter().all(|exec| exec.pinned() == Some(Pinned::Off)), "{:?}", live.snapshot.execs);
 }
 
-/// What runs is not touched: the bound is exceeded instead, and kept again when all is over.
+/// Running execs are not touched: the bound is exceeded instead, and kept again when all is over.
 #[test]
 fn what_runs_is_not_taken() {
     for lag in ["0", "20000"] {
@@ -130,7 +130,7 @@ fn updated_handles_are_bounded_too() {
     assert_ne!(ledger.counter(EVICTIONS), 0);
 }
 
-/// What nobody wanted for ten times the idle time makes way for what comes.
+/// Execs that were not wanted for ten times the idle time make way for new ones.
 #[test]
 fn idle_execs_make_way() {
     let (native, ours) = both(&execs("idle").env("GPUMEM_GRAPH_IDLE", "20ms"));
@@ -158,7 +158,7 @@ fn execs_come_back_on_their_device() {
     ours.ledger().balanced();
 }
 
-/// What is done on other devices for a launch that lacks memory leaves the program's device current.
+/// Memory is given back on other devices for a launch that lacks memory. This leaves the program's device current.
 #[test]
 fn a_device_stays_current_while_memory_is_given_back() {
     let short = bounded("shortage", 2).env("SIM_DEVICES", "2");
@@ -199,7 +199,7 @@ fn graphs_with_child_graphs_are_bounded() {
     }
 }
 
-/// What a clone cannot stand for is the library's own, with the reason in the ledger.
+/// An exec that a clone cannot stand for is the library's own, with the reason in the ledger.
 #[test]
 fn kinds_that_cannot_be_cloned_are_pinned() {
     both(&bounded("kinds", 2));
@@ -299,8 +299,8 @@ fn graphs_with_copies_are_not_retargeted() {
     assert_ne!(ledger.counter(EVICTIONS), 0);
 }
 
-/// What HIP does not tell of a node, and an update leaves as it was, comes by few launches: once one of them was
-/// captured, no exec of kernels goes to another handle.
+/// A few kinds of launch give a node properties that HIP does not tell and that an update leaves as they were. Once
+/// such a launch was captured, no exec of kernels goes to another handle.
 #[test]
 fn kernels_that_hold_more_than_hip_tells_are_not_retargeted() {
     let kernels = bounded("kernels", 2).env("GPUMEM_HIP_RETARGET", "1");

@@ -151,7 +151,7 @@ fn nodes_of_every_kind_balance() {
     assert_eq!((counted[0], counted[1], counted[2]), (1, 1, counted[3]));
 }
 
-/// What is live at the end: a graph with its nodes, and one exec of each way to instantiate.
+/// Live at the end: a graph with its nodes, and one exec of each way to instantiate.
 #[test]
 fn live_graphs_show_their_nodes_by_kind() {
     show_their_nodes_by_kind(&program("hip_nodes"));

@@ -1,4 +1,4 @@
-//! What is said of a ROCm that nobody has compared.
+//! Messages about a ROCm that was never compared.
 
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::hip::program;

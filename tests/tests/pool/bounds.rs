@@ -1,12 +1,12 @@
-//! What the pool saves, and what it holds: driver calls, bytes that stay idle, when they go back.
+//! Savings and costs of the pool: driver calls, bytes that stay idle, and the time when they go back.
 
 use gpumem_tests::harness::run::wait_for;
 use gpumem_tests::harness::{Program, Ran, client, program};
 use gpumem_wire::counters;
 
 const MIB: u64 = 1 << 20;
-/// What is to go back has gone then: the pool looks once a second, and a thread's cache is taken in when it
-/// has not been used for one. Milliseconds.
+/// Milliseconds after which all memory that is to go back has gone: the pool looks once a second, and a thread's cache
+/// is taken in when it was not used for a second.
 const PATIENCE: &str = "6000";
 
 /// The number behind these words on stderr.
@@ -55,7 +55,7 @@ fn first_allocations_of_a_size_ask_for_memory_alone() {
     }
 }
 
-/// What ended threads freed is what later ones get, and all of it goes back.
+/// Later threads get the blocks that ended threads freed, and all of these blocks go back.
 #[test]
 fn blocks_of_ended_threads_are_used_and_given_back() {
     let ran = with(program("pool_threads").args(["ends", PATIENCE]), &[("GPUMEM_POOL_DECAY", "50ms")]);
@@ -66,7 +66,7 @@ fn blocks_of_ended_threads_are_used_and_given_back() {
     assert_eq!(number(&ran, "real allocations"), 0, "{}", ran.err);
 }
 
-/// What a thread does not use goes back while it uses the rest. Each thread is listed.
+/// Blocks that a thread does not use go back while it uses the rest. Each thread is listed.
 #[test]
 fn threads_that_go_on_give_up_what_they_do_not_use() {
     let ran = with(program("pool_threads").args(["keeps", PATIENCE]), &[("GPUMEM_POOL_DECAY", "50ms")]);
@@ -160,7 +160,7 @@ fn idle_blocks_go_back_while_another_context_works() {
     }
 }
 
-/// What could not be had if all that is idle went back is refused at once: giving back waits for work.
+/// A request that would fail even if all idle memory went back is refused at once: giving back waits for work.
 #[test]
 fn a_request_that_cannot_fit_waits_for_nothing() {
     program("pool_contexts").arg("much").native().ok();

@@ -6,7 +6,7 @@ use gpumem_tests::harness::{Program, Ran, program};
 use gpumem_wire::counters::POOL_BARRIERS;
 use std::collections::HashMap;
 
-/// What the pool calls, in one setting or another.
+/// Driver calls of the pool, in one setting or another.
 const CALLS: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxGetDevice",

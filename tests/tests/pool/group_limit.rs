@@ -195,7 +195,7 @@ fn who_runs_out_at_the_groups_limit_is_told_who_holds_it() {
     assert!(found.contains(&format!("(pid {})", holds.pid())), "{found}");
 }
 
-/// What cannot be counted with others is held by the process alone, and that is said.
+/// If a process cannot be counted with others, the limit holds for that process alone, and that is said.
 #[test]
 fn a_file_that_is_not_to_be_trusted_is_left_alone() {
     let group = Group::new();
@@ -302,7 +302,7 @@ fn a_file_that_is_cut_short_ends_nobody() {
     assert_eq!(tell(&mut b, "alloc 2"), FULL);
 }
 
-/// What finds no room in the ledger cannot be counted, and gets nothing then.
+/// A context that finds no room in the ledger cannot be counted, and gets no memory then.
 #[test]
 fn contexts_without_a_record_are_no_way_round_the_limit() {
     let group = Group::new();

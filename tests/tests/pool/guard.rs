@@ -113,7 +113,7 @@ fn a_write_to_a_zone_before_it_is_used_again_is_found() {
     assert!(writers[0]["text"].as_str().unwrap().ends_with("gpumem_fill"), "{writers:?}");
 }
 
-/// What docs/guard.md says that it cannot find is no finding of anything else, either.
+/// Bugs that docs/guard.md says the guard cannot find are not reported as other findings either.
 #[test]
 fn what_it_cannot_find_is_no_finding() {
     for bug in ["twice", "far", "async", "managed", "pinned", "pitched", "reads", "readsfreed", "unwritten"] {
@@ -208,7 +208,7 @@ fn a_free_in_stream_order_looks_too() {
     found(&with(&["order"], &[ON]), "written-outside", &["8 bytes written behind"], "freed_in_order pool_guard.c");
 }
 
-/// What another process would have of a block with a zone in front begins elsewhere than its address.
+/// In another process, a block with a zone in front would begin elsewhere than at its address.
 #[test]
 fn a_block_with_a_zone_in_front_is_not_exported() {
     let exported = |setting| {
@@ -260,7 +260,7 @@ fn a_check_looks_beside_work_that_does_not_end() {
     ran.ledger().sound().complete().agrees_with(&ran.json());
 }
 
-/// What the guard keeps from use goes back when the user wants memory back, and is read before that.
+/// Memory that the guard keeps from use goes back when the user wants memory back, and is read before that.
 #[test]
 fn what_the_guard_keeps_goes_back_when_the_user_asks() {
     for command in [&["trim"][..], &["set", "POOL=0"]] {
@@ -325,7 +325,7 @@ fn the_memory_of_its_own_kernels_and_buffers_is_listed() {
     ran.ledger().sound().complete();
 }
 
-/// What the program can ask is as without a guard.
+/// The program gets the same answers to its queries as without a guard.
 #[test]
 fn answers_are_those_of_the_program() {
     let start = program("pool_guard").args(["clean", "answers", "twice"]);

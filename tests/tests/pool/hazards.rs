@@ -208,9 +208,7 @@ fn a_primary_context_ends_while_others_want_room() {
     }
 }
 
-/// One thread releases the last reference to a primary context while another retains it. The records of the old context
-/// are removed before the new one exists.
-/// Where the record of a context finds no room, what is in the context still goes with it.
+/// If the record of a context finds no room, the allocations in the context still end with it.
 #[test]
 fn a_context_without_a_record_ends_with_what_is_in_it() {
     let native = client("runtime").native().ok();
@@ -225,6 +223,8 @@ fn a_context_without_a_record_ends_with_what_is_in_it() {
     assert!(without > 0, "none of these left a context without a record");
 }
 
+/// One thread releases the last reference to a primary context while another retains it. The records of the old context
+/// are removed before the new one exists.
 #[test]
 fn a_primary_context_ends_and_begins() {
     let turns = client("release").arg("turns");

@@ -1,5 +1,5 @@
-//! Where memory runs out, on a device that is too small and under a quota: nothing changes unless it is asked
-//! for, and then as docs/pool-spill.md says.
+//! If memory runs out, on a device that is too small and under a quota, nothing changes unless it is asked for. Then it
+//! changes as docs/pool-spill.md says.
 
 use gpumem_tests::harness::{Program, Ran, client, program};
 use gpumem_wire::counters;

@@ -25,7 +25,7 @@ fn right(program: &Program) -> Ran {
     ran
 }
 
-/// What the ledger says of the sites that held most, by their functions: bytes and blocks.
+/// Returns the sites that held most, as the ledger has them, by their functions: bytes and blocks.
 fn in_the_ledger(ran: &Ran) -> Vec<(String, u64, u64)> {
     let said = ran.ledger().gpumem("events", &["--kind", "top-holder"]);
     let row = |row: &Value| {
@@ -101,7 +101,8 @@ fn it_can_be_switched_off() {
     }
 }
 
-/// What idle blocks make room for has not run out; nor does anyone hold what no device has.
+/// Nothing is said if idle blocks make room for a request: memory has not run out then. Nor is anything said if no
+/// device has so much: no holder is to blame then.
 #[test]
 fn nothing_is_said_where_nobody_is_to_blame() {
     let made_room = right(&holders(&["1", "50", "150"]).env("GPUMEM_POOL_MAX", "1GiB"));

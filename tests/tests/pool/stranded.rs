@@ -137,7 +137,7 @@ fn a_program_that_aborts_is_never_refused() {
     }
 }
 
-/// What the user says counts: then the refusal is not survived.
+/// The user's setting counts: then the program does not survive the refusal.
 #[test]
 fn the_users_word_is_taken() {
     let abort = program("stranded_abort").args([STEPS, "plain"]).env("GPUMEM_STRANDED", "press");

@@ -24,7 +24,7 @@ const BOTH: &[&[(&str, &str)]] = &[&[], &[("GPUMEM_FREE", "deferred")]];
 const NO_STREAMS: &[&[(&str, &str)]] =
     &[&[("SIM_MEMORY_POOLS", "0")], &[("SIM_MEMORY_POOLS", "0"), ("GPUMEM_FREE", "deferred")]];
 
-/// What is kept goes back although a kernel runs that waits for the host.
+/// Kept memory goes back although a kernel runs that waits for the host.
 #[test]
 fn memory_is_had_beside_work_that_goes_on() {
     as_natively("beside", BOTH);
@@ -40,14 +40,14 @@ fn memory_of_every_kind_is_had_beside_work_that_goes_on() {
     as_natively("kinds", BOTH);
 }
 
-/// What is kept makes room within a limit, too.
+/// Kept memory makes room within a limit, too.
 #[test]
 fn memory_is_had_within_a_limit_beside_work_that_goes_on() {
     let limit = ("GPUMEM_LIMIT", "900MiB");
     as_natively("beside", &[&[limit], &[limit, ("GPUMEM_FREE", "deferred")]]);
 }
 
-/// Where nothing is freed without waiting, little is kept.
+/// If nothing is freed without waiting, little is kept.
 #[test]
 fn memory_is_had_beside_work_where_every_free_waits() {
     for mode in ["beside", "parts", "kinds"] {
@@ -67,7 +67,7 @@ fn memory_is_had_within_a_capture() {
     as_natively("captured", BOTH);
 }
 
-/// What is kept goes back on a device that rests, and costs no memory of the host.
+/// Kept memory goes back on a device that rests, and costs no memory of the host.
 #[test]
 fn idle_memory_goes_back_without_host_memory() {
     let flat = || program("pool_flat").args(["400", "15000"]).env("GPUMEM_POOL_DECAY", "50ms");
@@ -95,7 +95,7 @@ fn idle_memory_goes_back_beside_a_free_of_another_device_that_waits() {
     assert!(used(&ran) <= most, "{} of {most}", used(&ran));
 }
 
-/// What is kept goes back in time, on a device that never rests.
+/// Kept memory goes back in time, on a device that never rests.
 #[test]
 fn idle_memory_goes_back_beside_work_that_goes_on() {
     let most = used(&waits("decay").native().ok()) + (4 << 20);

@@ -1,4 +1,4 @@
-//! What users get wrong and machines lack: one clear line each, and the program runs as natively.
+//! Mistakes of users, and things that machines lack: each gives one clear line, and the program runs as natively.
 
 use gpumem_tests::harness::Ledger;
 use gpumem_tests::harness::run::Scratch;

@@ -35,7 +35,7 @@ macro_rules! over {
     };
 }
 const OVER: &str = over!("true");
-/// What is compressed is never written where it lies.
+/// Compressed data is never overwritten in place.
 const OVER_COMPRESSED: &str = over!("chattr +c up");
 
 const DISKS: &[Disk] = &[
@@ -68,7 +68,7 @@ const FILL: &str = "for size in 256k 4k 1k; do cat /dev/zero | dd of=\"$DISK/fil
 /// Reads our files as anybody may who comes by.
 const LOOK: &str = "cat \"$DISK\"/*.ledger \"$DISK\"/*.trace >/dev/null 2>&1; true";
 
-/// Whether a command of the shell's succeeds.
+/// True if a shell command succeeds.
 fn succeeds(script: &str) -> bool {
     command("sh").args(["-c", script]).native().code == 0
 }
@@ -81,7 +81,7 @@ fn has_loop_devices() -> bool {
     succeeds("test -b \"$(losetup -f 2>/dev/null)\"")
 }
 
-/// What brings a file system to a kernel.
+/// Requirement for a file system that the kernel lacks.
 const KERNEL: &str = "a kernel that has it";
 
 /// The package with the command that makes a file system.
@@ -94,7 +94,7 @@ fn package(tool: &str) -> &str {
 }
 
 impl Disk {
-    /// What the machine lacks for it, and what brings that.
+    /// Returns the reason why the machine cannot try it, and the package or right that changes that.
     fn lacks(&self) -> Option<(String, String)> {
         let tool = self.make.split(' ').next().unwrap_or_default();
         let lack = |why: &str, brings: &str| Some((format!("{}: {why}", self.name), brings.to_owned()));
@@ -108,7 +108,7 @@ impl Disk {
         }
     }
 
-    /// Whether the running kernel knows the file systems; asked after a mount, which has it load what it can.
+    /// True if the running kernel knows the file systems. Asked after a mount, which makes the kernel load what it can.
     fn is_known(&self) -> bool {
         let known = std::fs::read_to_string("/proc/filesystems").expect("what the kernel knows");
         let knows = |name: &str| known.lines().any(|line| line.split_whitespace().last() == Some(name));
@@ -182,7 +182,7 @@ fn fill_up(disks: &[Disk], traces: &[bool]) {
     assert!(tried > 0 || !is_root() || !has_loop_devices(), "nothing was tried, and it could have been");
 }
 
-/// Whether it could be tried.
+/// Fills a disk under a program. Returns true if it could be tried.
 fn fill(disk: &Disk, trace: bool) -> bool {
     let Some((native, ran, saved)) = disk.run(trace) else { return false };
     assert_eq!((ran.code, &ran.out), (0, &native.out), "{}, trace {trace}: {}", disk.name, ran.err);

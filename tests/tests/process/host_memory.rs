@@ -3,7 +3,8 @@
 use gpumem_tests::harness::{Ran, program};
 use serde_json::Value;
 
-/// What the program `starts` has done at each of its samples, and what it may take more for that than natively, KiB.
+/// Steps that the program `starts` has done at its samples, and the memory that each may take beyond the native run,
+/// KiB.
 const PARTS: [(&str, i64); 4] = [
     ("the library is loaded", 320),
     ("the ledger, the control thread and the pool, for one allocation", 448),

@@ -14,7 +14,8 @@ fn counted(program: Program) -> Program {
     program.env("LD_PRELOAD", [artifacts().shim.as_os_str(), waits.as_os_str()].join(OsStr::new(":")))
 }
 
-/// What it counted: registrations and larger tables of descriptors, early and late; files removed on the first thread and on others.
+/// Returns the library's counts: registrations and larger tables of descriptors, early and late; files removed on the
+/// first thread and on others.
 #[track_caller]
 fn waits(ran: &Ran) -> [u32; 4] {
     let line = ran.err.lines().find_map(|line| line.strip_prefix("waits: ")).expect("the counts");

@@ -1,4 +1,4 @@
-//! What the preload takes of each thread's static storage, and where the rest of what it knows of a thread lies.
+//! Static storage that the preload takes of each thread, and the place of the rest of its facts about a thread.
 
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{artifacts, client, command, program};
@@ -50,7 +50,8 @@ fn it_is_opened_later() {
     assert_eq!((ran.out.as_str(), ran.err.as_str()), ("done\n", ""));
 }
 
-/// What was known of a thread is another's once it has ended, and serves while the program's destructors run.
+/// The record of a thread goes to another thread once the first has ended. It serves while the program's destructors
+/// run.
 #[test]
 fn threads_that_come_and_go_take_no_memory() {
     const THREADS: u64 = 5000;

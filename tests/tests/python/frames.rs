@@ -11,7 +11,7 @@ use gpumem_wire::read::{Snapshot, Stack};
 use std::path::Path;
 use std::process::Command;
 
-/// What brings an interpreter that does what this machine's does not.
+/// Variable that names an interpreter with the abilities that this machine's lacks.
 const OTHER_PYTHON: &str = "TEST_PYTHONS=interpreter";
 
 /// The claim of `make proof`: random call shapes, in one thread and in several at once.
@@ -267,7 +267,8 @@ train()
     }
 }
 
-/// What an interpreter that is not as it should be is said to be, and how many frames of Python its process recorded.
+/// Runs a process with a false interpreter. Returns the name that the ledger gives the interpreter, and the number of
+/// Python frames that the process recorded.
 fn pretends(what: &str) -> (String, usize) {
     let ran = client("pretender").arg(what).preloaded().ok();
     assert_eq!(ran.out, "done\n");
@@ -289,7 +290,7 @@ fn an_interpreter_that_is_not_known_costs_only_its_frames() {
     assert_eq!(pretends("idle"), ("CPython 3.11.7".into(), 0));
 }
 
-/// What was said to be the interpreter's is tried before it is believed, by reads that cannot fault.
+/// Addresses that are said to be the interpreter's are tried before they are believed, by reads that cannot fault.
 #[test]
 fn frames_that_lead_nowhere_are_not_followed() {
     assert_eq!(pretends("garbled"), ("CPython 3.11.7\na frame is not there".into(), 0));

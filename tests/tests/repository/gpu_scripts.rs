@@ -303,8 +303,9 @@ fn the_table_of_the_guard_is_made() {
     );
 }
 
-/// What an owner of a machine with the GPU's memory in the machine's, or beside it, sends: on the simulator with the
-/// attributes of each. What NVIDIA says of them is in docs/pool.md.
+/// Runs the script whose answers an owner sends of a machine with the GPU's memory in the machine's, or beside it. Here
+/// it runs on the simulator, with the attributes of each machine. docs/pool.md has NVIDIA's statements about these
+/// machines.
 #[test]
 fn whose_memory_it_is_is_told_on_each_kind_of_machine() {
     let Some(_) = installed("python3") else { return };
@@ -353,7 +354,7 @@ fn programs_that_lost_pointers_are_searched_several_times() {
     assert_eq!(results.lines().filter(|line| line.contains("\"name\": \"lost-")).count(), 4, "{results}");
 }
 
-/// Whether a process runs a program of a folder.
+/// True if a process runs a program of a folder.
 fn runs(process: &Path, folder: &Path) -> bool {
     let line = fs::read(process.join("cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).contains(&*folder.to_string_lossy())

@@ -1,6 +1,6 @@
-//! Packages: what is in them, and that the wheel, installed, runs programs of Python under gpumem.
+//! Packages: their contents, and that the wheel, installed, runs programs of Python under gpumem.
 //!
-//! What takes root or registries is `make packages-test`: each package of a release in a clean system.
+//! `make packages-test` does the parts that take root or registries: each package of a release in a clean system.
 
 use gpumem_tests::group::{Watch, member, tell};
 use gpumem_tests::harness::artifacts::repository;
@@ -72,7 +72,7 @@ impl Installed {
         self.folder.path().join("ledgers")
     }
 
-    /// What the command `gpumem` of the wheel answers.
+    /// Returns the answer of the command `gpumem` of the wheel.
     fn gpumem(&self, args: &[&str]) -> Value {
         whole(&self.bin("gpumem").arg("--json").args(args).native().ok())
     }
@@ -141,7 +141,7 @@ fn a_program_of_python_runs_under_the_wheel() {
     kernel(&installed);
 }
 
-/// What `python -m gpumem run` makes of its words.
+/// Checks the command lines that `python -m gpumem run` makes of its words.
 fn command_lines(installed: &Installed) {
     let python = installed.folder.path().join("venv/bin/python").display().to_string();
     let argv = |words: &[&str]| {
@@ -247,7 +247,7 @@ fn the_stated_minimum_of_rust_is_enough_for_all_dependencies() {
     assert!(later.is_empty(), "Cargo.toml says {ours:?}: {later:?}");
 }
 
-/// What the `.deb` and the `.rpm` are made from names nothing that the recipe does not give.
+/// The description from which the `.deb` and the `.rpm` are made names nothing that the recipe does not give.
 #[test]
 fn packages_are_given_what_they_ask_for() {
     let (asks, recipe) = (text("deploy/packages/nfpm.yaml"), text("deploy/packages/packages.mk"));

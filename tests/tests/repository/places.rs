@@ -182,7 +182,7 @@ fn words(folder: &Path, into: &mut BTreeSet<String>) {
     }
 }
 
-/// What is wrong with the places of these functions, a line each.
+/// Returns the faults in the places of these functions, a line each.
 fn faults<'a>(rows: impl IntoIterator<Item = &'a Row>, places: &[Place]) -> Vec<String> {
     let mut functions = BTreeMap::<&str, Vec<&str>>::new();
     for (symbol, base, module) in rows {

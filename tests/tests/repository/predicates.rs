@@ -1,7 +1,7 @@
-//! A function whose name asks a question (`is_idle`, `has_room`) answers it and changes nothing: who reads `if x.is_idle()`
-//! need not look it up to know that no state changes there.
+//! A function whose name asks a question (`is_idle`, `has_room`) answers it and changes nothing. A reader of
+//! `if x.is_idle()` need not look it up to know that no state changes there.
 //!
-//! What a function calls is not followed. What shows in its own lines is held: it returns an answer, takes nothing to
+//! The functions that it calls are not followed. Its own lines are checked: it returns an answer, takes nothing to
 //! change it, and writes no atomic.
 
 use gpumem_tests::harness::artifacts::repository;
@@ -27,8 +27,8 @@ const WRITES: &[&str] = &[
     "set",
 ];
 
-/// What a question may be given to change: a reader of memory moves the window that it looks through, and the body of
-/// an exec is reached through its lease alone.
+/// Types of arguments that a question may change: a reader of memory moves the window that it looks through, and the
+/// body of an exec is reached through its lease alone.
 const READERS: &[&str] = &["M", "Lease"];
 
 struct Questions {

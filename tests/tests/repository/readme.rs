@@ -112,8 +112,8 @@ fn sources(folder: PathBuf, all: &mut Vec<(String, String)>) {
     }
 }
 
-/// What docs/reliability.md names in its columns of tests: functions, of which `…` stands for the rest of the name,
-/// files of tests, claims and goals of make.
+/// The names in the columns of tests of docs/reliability.md exist: functions, of which `…` stands for the rest of the
+/// name, files of tests, claims and goals of make.
 #[test]
 fn what_was_tried_names_tests_that_exist() {
     let mut all = Vec::new();
@@ -285,7 +285,7 @@ fn the_commands_run() {
     }
 }
 
-/// What CONTRIBUTING.md has people type to make exists.
+/// The commands of make that CONTRIBUTING.md tells people to type exist.
 #[test]
 fn the_commands_for_contributors_are_there() {
     let text = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();

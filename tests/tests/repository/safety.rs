@@ -12,7 +12,7 @@ use syn::visit::{self, Visit};
 /// Comments of fewer words cannot name both what must hold and who sees to it.
 const FEWEST_WORDS: usize = 5;
 
-/// What sounds like a reason and gives none. A comment that has nothing else is no comment.
+/// Words that sound like a reason and give none. A comment that has nothing else is no comment.
 const EMPTY: &[&str] = &[
     "a block that only the pool has",
     "a graph that only the cache knows",
@@ -85,7 +85,7 @@ impl Source {
         })
     }
 
-    /// Whether the statement that a line belongs to has a SAFETY comment above it.
+    /// True if the statement that a line belongs to has a SAFETY comment above it.
     fn is_explained(&self, line: usize) -> bool {
         for above in self.lines[..line - 1].iter().rev() {
             if above.starts_with(MARK) {
@@ -108,7 +108,7 @@ fn comment(line: &str) -> Option<&str> {
     line.strip_prefix("//").filter(|rest| !rest.starts_with(['/', '!']))
 }
 
-/// What is wrong with the text of a SAFETY comment.
+/// Returns the fault of the text of a SAFETY comment.
 fn judge(text: &str) -> Option<String> {
     let plain = text.replace('`', "").to_lowercase();
     let words = plain.split_whitespace().count();
@@ -233,7 +233,7 @@ fn unsafe_code_says_what_must_hold_and_who_sees_to_it() {
     assert!(comments > 500, "{comments} SAFETY comments in {} files: they are not all read", files.len());
 }
 
-/// What is planted is found, by its line.
+/// Planted faults are found, by their lines.
 #[test]
 fn a_comment_that_says_nothing_is_found() {
     let planted = r#"

@@ -1,5 +1,5 @@
-//! What tests need and a machine may lack: each test says the same way that it is skipped, and docs/reliability.md lists
-//! which tests need which tool, and what brings it.
+//! Tools that tests need and a machine may lack: each test says the same way that it is skipped, and
+//! docs/reliability.md lists which tests need which tool, and what brings it.
 
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::scratch::Scratch;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where tests are.
+/// Folders of tests.
 const FOLDERS: &[&str] =
     &["tests/src", "tests/tests", "inspector/tests", "shim/abi/tests", "shim/linked/tests", "shim/src"];
 

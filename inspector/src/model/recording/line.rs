@@ -45,7 +45,7 @@ pub(crate) struct Begin {
     pub columns: Vec<(Of, String)>,
 }
 
-/// Who started a process to record it. The processes of one recorder form one report.
+/// The recorder and the parent that started a process. The processes of one recorder form one report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct StartedBy {

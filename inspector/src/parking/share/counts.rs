@@ -49,7 +49,7 @@ pub(crate) fn all(world: &World) -> Vec<Counts> {
     all
 }
 
-/// Reads a file of this user's, if it says what its name says.
+/// Reads a file of this user, if it says what its name says.
 fn read(world: &World, file: &Path) -> Option<Counts> {
     let counts: Counts = files::read(file, &[world.uid], MOST)?;
     (path(world, &counts.name) == file && gpumem_wire::share::is_name(&counts.name)).then_some(counts)

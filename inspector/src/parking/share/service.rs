@@ -71,7 +71,7 @@ struct Service<'a> {
     requests: Vec<Request>,
     numbers: u64,
     members: BTreeMap<u32, Member>,
-    /// What keeps each member from being parked, as of the last look.
+    /// Reasons why members cannot be parked, as of the last look.
     against: BTreeMap<u32, String>,
     memory: BTreeMap<u32, Memory>,
     looked: Option<Instant>,

@@ -30,7 +30,7 @@ pub(crate) struct Player {
     pub moves: Duration,
 }
 
-/// Where a member stands.
+/// State of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stands {
     #[default]

@@ -56,7 +56,7 @@ const MOST_WAITING: usize = 2;
 /// Graphs that wait to be destroyed, in all caches; one more while the process is parked.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts one thing more, or less, that a wait of the program's has to look after.
+/// Counts one thing more, or less, that the program's waits have to look after.
 pub(crate) fn count_waiting(more: bool) {
     if more {
         WAITING.fetch_add(1, Relaxed);

@@ -68,7 +68,7 @@ pub(crate) struct ExecStore {
     ending_process: AtomicBool,
     /// Time of the last memory shortage, ns.
     short_ns: AtomicU64,
-    /// What execs are made of.
+    /// The sources from which execs are made.
     sources: Sources,
 }
 

@@ -18,7 +18,7 @@ pub(super) fn map(bytes: usize) -> *mut u8 {
 /// would take 2 MiB.
 ///
 /// # Safety
-/// The range is a mapping of the caller's own.
+/// The range is a mapping that belongs to the caller.
 pub(crate) unsafe fn use_small_pages(at: *mut libc::c_void, bytes: usize) {
     let _errno = KeepErrno::new();
     // SAFETY: our caller vouches for the range, whose contents the advice does not change. Kernels without huge pages

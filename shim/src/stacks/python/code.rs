@@ -45,8 +45,8 @@ pub(super) fn read_code(memory: &mut Memory, types: &Types, code: u64) -> bool {
         && memory.word(code.wrapping_add(OBJECT_TYPE)) == Some(types.code)
 }
 
-/// Returns a number for a place in a code object that has another one of the same interpreter's; `None` if it has no
-/// serial number. `era` is a number of that interpreter.
+/// Returns a number for a place in a code object. Another code object of the same interpreter has another number.
+/// `None` if the code object has no serial number. `era` is a number of that interpreter.
 #[inline(always)]
 pub(super) fn print_of_serial(memory: &mut Memory, shape: &Shape, era: u64, code: u64, at: i64) -> Option<u64> {
     let serial = memory.half(code.wrapping_add(shape.serial)).filter(|&serial| serial != 0)?;

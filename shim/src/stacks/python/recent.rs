@@ -1,11 +1,11 @@
-//! What a thread's last stacks read, and the stack to expect next: programs repeat their steps.
+//! Memory that a thread's last stacks read, and the stack to expect next: programs repeat their steps.
 //!
 //! The pieces of the expected stack's code objects are fetched together with the frames. If the places of the stack and
-//! the bytes of these pieces are as expected, its words are so too, and are taken as they are.
+//! the bytes of these pieces are as expected, so are its words, and the expected words are used.
 //!
-//! Of a code object, the same pieces are fetched as when it was last seen, and only new pieces one by one. To remember
-//! what the last eight stacks had read was not enough: a program whose steps have more stacks read most of it piece by
-//! piece.
+//! Of a code object, the same pieces are fetched as when it was last seen, and only new pieces one by one. Remembering
+//! the reads of the last eight stacks was not enough: a program whose steps have more stacks read most of its pieces
+//! one by one.
 
 use super::known::{mix, mix_bytes};
 use super::memory::{Fetched, Memory, Piece};
@@ -54,7 +54,7 @@ pub(super) struct Recent {
     last: u64,
     /// The stack that came after each.
     next: FxHashMap<u64, Expected>,
-    /// Where the bytes of the expected pieces are among those of the frames; nowhere if not all could be read.
+    /// Range of the expected pieces' bytes among those of the frames; empty if not all could be read.
     expected: Range<usize>,
 }
 

@@ -80,7 +80,7 @@ fn a_child_unmaps_old_lists_although_its_parent_was_reading_one() {
         std::mem::forget(read_by_another_thread);
         drop(Library::open(path));
         drop(modules::refresh());
-        // SAFETY: `_exit` takes a number and follows no pointer. It runs nothing of the parent's.
+        // SAFETY: `_exit` takes a number and follows no pointer. It runs no code of the parent.
         unsafe { libc::_exit(modules::retired() as c_int) };
     }
     let mut status = 0;

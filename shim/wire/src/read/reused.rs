@@ -24,7 +24,7 @@ struct File {
     start: u64,
     end: u64,
     since: Vec<u64>,
-    /// What its addresses are moved by.
+    /// Amount by which its addresses are moved.
     by: u64,
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub use gpumem_sim_engine::abi::{In, Out, Text, bytes_at};
 pub use gpumem_sim_engine::handle::H;
 
-/// What must hold before a call may do anything.
+/// Condition that must hold before a call may do anything.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Nothing, not even cuInit.

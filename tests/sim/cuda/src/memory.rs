@@ -61,7 +61,7 @@ fn pointer_attribute(m: &Machine, ptr: u64, id: u32) -> Result<Option<Vec<u8>>> 
     }))
 }
 
-/// What an unknown pointer answers in cuPointerGetAttributes.
+/// Returns the answer of cuPointerGetAttributes for an unknown pointer.
 fn absent(id: u32, ptr: u64) -> Vec<u8> {
     match id {
         attribute::HOST_POINTER => ptr.to_le_bytes().to_vec(),

@@ -4,5 +4,5 @@
 #[path = "../../cudart/mod.rs"]
 mod cudart;
 
-/// What cudaRuntimeGetVersion answers.
+/// Answer of cudaRuntimeGetVersion.
 pub(crate) const VERSION: i32 = 11080;

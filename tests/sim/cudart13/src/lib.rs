@@ -3,5 +3,5 @@
 #[path = "../../cudart/mod.rs"]
 mod cudart;
 
-/// What cudaRuntimeGetVersion answers.
+/// Answer of cudaRuntimeGetVersion.
 pub(crate) const VERSION: i32 = 13000;

@@ -106,7 +106,7 @@ macro_rules! test_functions {
     };
 }
 
-/// Where a result goes. NULL gives 1.
+/// Address that takes a result. NULL gives 1.
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 

@@ -89,7 +89,7 @@ impl Arena {
         addr - self.base
     }
 
-    /// What the device would be charged for `size` more bytes.
+    /// Returns the bytes that the device would be charged for `size` more bytes.
     pub fn cost(&self, device: u32, size: u64) -> u64 {
         if size < BLOCK {
             let need = size.next_multiple_of(SMALL_STEP);

@@ -44,8 +44,8 @@ pub fn set(k: &mut Kernel, id: u32, value: [u8; 64]) -> Result {
     Ok(())
 }
 
-/// Whether the cluster divides the grid; 912 if not. A cluster of zeroes is no cluster. A
-/// preferred size (11) needs one that it can fall back to.
+/// Checks that the cluster divides the grid; 912 if not. A cluster of zeroes is no cluster. A preferred size (11) needs
+/// a cluster that it can fall back to.
 pub fn divides(grid: [u32; 3], attrs: &Attrs) -> Result {
     let Some(v) = attrs.get(&attr::CLUSTER) else {
         return if attrs.contains_key(&11) { Err(Error::INVALID_CLUSTER_SIZE) } else { Ok(()) };

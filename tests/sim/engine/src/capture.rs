@@ -92,7 +92,7 @@ pub fn end(stream: H) -> Result<H> {
     Ok(c.graph)
 }
 
-/// Whether some forked stream did work that never came back to the origin.
+/// True if some forked stream did work that never came back to the origin.
 fn has_unjoined(m: &mut Machine, id: u64, origin: H) -> bool {
     let ends = |h: &H| m.streams[h].capture.iter().flat_map(|c| c.deps.iter().map(|d| d.0)).collect::<Vec<_>>();
     let members = m.streams.iter().filter(|(_, s)| s.capture.as_ref().is_some_and(|c| c.capture == id));
@@ -109,7 +109,7 @@ fn has_unjoined(m: &mut Machine, id: u64, origin: H) -> bool {
     others.iter().any(|h| ends(h).iter().any(|n| !reach.contains(n)))
 }
 
-/// Whether the stream captures. An invalidated capture gives 901.
+/// Returns true if the stream captures. An invalidated capture gives 901.
 pub fn active(m: &mut Machine, stream: H) -> Result<bool> {
     let Some(id) = m.stream(stream)?.capture.as_ref().map(|c| c.capture) else {
         return Ok(false);
@@ -286,7 +286,7 @@ pub fn exchange_mode(mode: u32) -> Result<u32> {
     Ok(std::mem::replace(&mut lock().thread().capture_mode, mode))
 }
 
-/// What a program can ask about a capture.
+/// Facts about a capture that a program can ask for.
 pub struct Info {
     /// 0 none, 1 active, 2 invalidated.
     pub status: u32,

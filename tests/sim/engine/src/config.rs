@@ -88,7 +88,7 @@ pub enum Checkpoints {
     Between(PathBuf),
 }
 
-/// Whether the devices read memory that no call of the driver made.
+/// Page tables by which the devices read memory that no call of the driver made; none if they cannot read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pageable {
     None,
@@ -96,7 +96,7 @@ pub enum Pageable {
     HostPageTables,
 }
 
-/// What managed memory there is.
+/// Kind of managed memory that there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Managed {
     /// Host and device use it at the same time, and it may be larger than the device.
@@ -113,7 +113,7 @@ pub struct Fault {
     pub what: What,
 }
 
-/// What a call that goes wrong does.
+/// Effect of a fault on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// It answers this code and does nothing.

@@ -14,7 +14,7 @@ fn pageable(m: &Machine, s: &Side) -> bool {
     matches!(s.space, space::HOST | space::UNIFIED) && work::pageable(m, s.at)
 }
 
-/// Whether both ends have memory.
+/// Checks that both ends have memory.
 pub fn check(m: &Machine, c: &Copy3D) -> Result {
     for s in [&c.src, &c.dst] {
         let bad = match s.space {

@@ -59,7 +59,7 @@ pub struct Exec {
     pub device_bytes: u64,
     pub user_objects: HashMap<H, u32>,
     pub source: H,
-    /// Whether it has nodes that allocate or free. Then it is its graph's only exec.
+    /// True if it has nodes that allocate or free. Then it is its graph's only exec.
     pub memory: bool,
     /// It was launched, or uploaded.
     pub uploaded: bool,
@@ -95,8 +95,8 @@ pub struct ExecNode {
     pub place: usize,
 }
 
-/// Where the exec has a node of the graph: the node's own number (another may
-/// get its handle's address), and its place in each body from the outermost.
+/// Places of the graph's nodes in the exec, by handle: the node's own number (another node may get the address of its
+/// handle), and its place in each body from the outermost.
 type Map = HashMap<H, (u64, Vec<usize>)>;
 
 pub fn flatten(m: &mut Machine, g: H) -> Result<(Body, Map)> {
@@ -127,7 +127,7 @@ pub fn flatten(m: &mut Machine, g: H) -> Result<(Body, Map)> {
 }
 
 impl Body {
-    /// Whether the nodes are not one chain.
+    /// True if the nodes are not one chain.
     fn branches(&self) -> bool {
         let first = self.nodes.iter().filter(|n| n.deps.is_empty()).count();
         let edges: usize = self.nodes.iter().map(|n| n.deps.len()).sum();

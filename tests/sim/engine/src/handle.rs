@@ -54,7 +54,7 @@ impl Handles {
         }
     }
 
-    /// Whether `h` was ever given out.
+    /// True if `h` was ever given out.
     pub fn known(&self, h: H) -> bool {
         h >= self.base && h < self.next
     }

@@ -34,9 +34,9 @@ fn class_of(layout: Layout) -> Option<usize> {
     (bytes <= LONGEST).then(|| (bytes / SHORTEST).trailing_zeros() as usize)
 }
 
-/// Where the next block that was never handed out begins; 0: nothing is mapped yet, 1: nothing could be mapped.
+/// Start of the next block that was never handed out. 0: nothing is mapped yet. 1: nothing could be mapped.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// Where the mapping begins.
+/// Start of the mapping.
 static BASE: AtomicU64 = AtomicU64::new(0);
 
 /// Maps memory of a device. `flags`: what else the mapping is. The answer is null if there is none.
@@ -69,7 +69,7 @@ unsafe fn unmap(at: *mut u8, bytes: usize) {
     }
 }
 
-/// Whether a new thread finds memory in the program's heap for its own storage.
+/// True if a new thread finds memory in the program's heap for its own storage.
 pub(crate) fn has_room_for_a_thread() -> bool {
     const STORAGE: usize = 64 << 10;
     // SAFETY: free gets what malloc gave, which may be null.

@@ -156,10 +156,10 @@ const SCAN_NUMBERS: u64 = 16;
 /// The number of words, each with its place, for which the shim has room. The shim gives it to the kernel.
 const SCAN_ROOM: u64 = 61439;
 
-/// Where the pieces of `gpumem_scan` begin, and the words of each.
+/// Returns the start of each piece of `gpumem_scan`, and the number of its words.
 ///
 /// # Safety
-/// The kernel's list is mapped until the last one was taken.
+/// The kernel's list is mapped until the last piece was taken.
 unsafe fn pieces(p: &[u8], host: fn(u64) -> u64) -> impl Iterator<Item = [u64; 2]> {
     let (list, count) = (host(u64_at(p, 0)) as *const [u64; 2], u64_at(p, 8));
     // SAFETY: our caller vouches for the list.

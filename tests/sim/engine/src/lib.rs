@@ -1,7 +1,7 @@
 //! A GPU that is not there: the rules of the CUDA driver, without its ABI.
 //!
 //! The simulated driver and runtimes of `tests/sim` are thin layers over this.
-//! What it imitates was measured on an H200 (driver 580, CUDA 13.0): error
+//! The imitated behaviour was measured on an H200 (driver 580, CUDA 13.0): error
 //! codes, capture rules, cudaFree's barrier, what graphs cost, what ExecUpdate
 //! accepts. It is strict: work that touches freed memory, a disturbed capture
 //! or a dead handle is recorded and reported, not forgiven.

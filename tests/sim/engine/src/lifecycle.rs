@@ -27,8 +27,7 @@ extern "C" fn in_child() {
     STATE.store(FORKED, SeqCst);
 }
 
-/// What cuInit does. In a forked child of an initialised process it gives 3,
-/// after exit began 4.
+/// Initialises as cuInit does. In a forked child of an initialised process it gives 3. After exit began it gives 4.
 pub fn init() -> Result {
     static ONCE: Once = Once::new();
     match STATE.load(SeqCst) {
@@ -52,7 +51,7 @@ pub fn init() -> Result {
     Ok(())
 }
 
-/// Whether calls may work at all now.
+/// Checks that calls may work at all now.
 pub fn ready() -> Result {
     match STATE.load(SeqCst) {
         READY => Ok(()),
@@ -61,7 +60,7 @@ pub fn ready() -> Result {
     }
 }
 
-/// Whether exit began.
+/// True if exit began.
 pub fn exiting() -> bool {
     STATE.load(SeqCst) == EXITING
 }

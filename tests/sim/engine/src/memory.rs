@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether leak checks count it, since the program must free it.
+    /// True if leak checks count it, since the program must free it.
     pub fn counts(self) -> bool {
         !matches!(self, Kind::Graph)
     }
@@ -58,7 +58,7 @@ pub struct Alloc {
     pub flags: u32,
     /// For VMM mappings: whether access was granted.
     pub accessible: bool,
-    /// Whether a handle to it was given to other processes.
+    /// True if a handle to it was given to other processes.
     pub exported: bool,
     /// The driver's own records of the allocation, in the program's heap.
     _record: Record,

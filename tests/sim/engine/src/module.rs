@@ -203,8 +203,8 @@ pub fn kernel_of(m: &Machine, func: H) -> H {
 }
 
 impl Machine {
-    /// Whether the code of a kernel is still loaded. If not, a call that uses
-    /// it goes wrong: a real driver crashes, or runs the code that is there now.
+    /// Checks that the code of a kernel is still loaded. If not, a call that uses it goes wrong: a real driver crashes,
+    /// or runs the code that is there now.
     pub fn still_loaded(&self, k: &Kernel, what: &str) -> Result {
         let now = self.functions.get(&k.func);
         if now.is_some_and(|f| f.load == k.load) {

@@ -218,8 +218,8 @@ pub struct Node {
     pub views: Views,
 }
 
-/// What a kernel node's parameters look like to those who ask for them: lists
-/// that the driver owns, into its own copy of the values.
+/// A kernel node's parameters in the form in which they are given out: lists that the driver owns, into its own copy of
+/// the values.
 #[derive(Default)]
 pub struct Views {
     list: Box<[usize]>,

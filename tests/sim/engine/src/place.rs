@@ -1,4 +1,4 @@
-//! Where memory of pools and of the virtual memory calls lies.
+//! Places of memory of pools and of the virtual memory calls.
 
 use crate::abi::Location;
 use crate::config::config;
@@ -17,7 +17,7 @@ pub enum Place {
     Host,
     /// A NUMA node of the host.
     Node(u32),
-    /// What a later driver has (`SIM_LATER_PLACE`).
+    /// A place that only a later driver has (`SIM_LATER_PLACE`).
     Later(u32),
     /// Moved between the host and devices; the place that the program prefers.
     Managed(u32, i32),

@@ -218,9 +218,9 @@ fn value(attrs: &Attrs, id: u32) -> [u8; 64] {
     attrs.get(&id).copied().unwrap_or([0; 64])
 }
 
-/// Whether a copy of an exec may be changed into another copy: one row to one row,
-/// the same memory types, no change between memory of the context and
-/// memory of no context. Copies of several rows may not change at all, not even their addresses.
+/// True if a copy of an exec may be changed into another copy: one row to one row, the same memory types, no change
+/// between memory of a context and memory of no context. Copies of several rows may not change at all, not even their
+/// addresses.
 pub fn may_become(m: &Machine, a: &Copy3D, b: &Copy3D, flags: u64) -> bool {
     if flags & ANY_COPY != 0 {
         return (a.height > 1, a.depth > 1) == (b.height > 1, b.depth > 1);

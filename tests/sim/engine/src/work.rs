@@ -104,8 +104,8 @@ fn memset_len(s: &Memset) -> u64 {
     (s.height - 1) * s.pitch + s.width * s.elem as u64
 }
 
-/// Whether the work may be submitted, or become a node: copies and memsets of memory that
-/// does not exist are refused at once.
+/// Checks that the work may be submitted, or become a node: copies and memsets of memory that does not exist are
+/// refused at once.
 pub fn check(m: &Machine, kind: &Kind) -> Result {
     let bad = refs(m, kind).iter().any(|r| r.id == 0);
     if bad { Err(Error::INVALID_VALUE) } else { Ok(()) }
@@ -194,7 +194,7 @@ pub fn perform(step: &Step, ctx: H) {
 }
 
 impl Machine {
-    /// Whether memory is another device's and this context has no peer access to it. Kernels fault there.
+    /// True if memory is another device's and this context has no peer access to it. Kernels fault there.
     fn out_of_reach(&self, ctx: H, addr: u64) -> bool {
         let (Some(c), Some((_, a))) = (self.contexts.get(&ctx), self.find(addr)) else { return false };
         a.kind == MemoryKind::Device && a.device != c.device && !c.peers.contains(&a.ctx)
@@ -346,14 +346,13 @@ fn mem_op(op: &MemOp) {
     }
 }
 
-/// Whether an address is memory that only the host knows. Copies from there
-/// read it when the call is made.
+/// True if only the host knows the memory at an address. Copies from there read it when the call is made.
 pub fn pageable(m: &Machine, addr: u64) -> bool {
     !m.arena.contains(addr) && m.find(addr).is_none()
 }
 
-/// Whether memory belongs to no context: stream-ordered, or mapped by hand. A
-/// copy node cannot change between such memory and other (H200, driver 580).
+/// True if memory belongs to no context: it is stream-ordered, or mapped by hand. A copy node cannot change between
+/// such memory and other memory (H200, driver 580).
 pub fn without_context(m: &Machine, s: &Side) -> bool {
     let of_no_context = |k: MemoryKind| matches!(k, MemoryKind::Pool(_) | MemoryKind::Mapped(_) | MemoryKind::Graph);
     s.space != space::ARRAY && m.find(s.at).is_some_and(|(_, a)| of_no_context(a.kind))

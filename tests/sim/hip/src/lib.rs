@@ -8,7 +8,7 @@
 //! Code objects are PTX text, as the engine reads it: kernels run by name, and
 //! those of `kernels/gpumem.ptx` do their work. Anything else is refused.
 //!
-//! Where HIP differs from CUDA, this follows ROCm 6's headers and sources;
+//! Differences from CUDA follow ROCm 6's headers and sources;
 //! no AMD device was at hand to measure.
 
 #[macro_use]

@@ -1,4 +1,4 @@
-//! Who holds how much, as `gpumem leaks` and the samples of `gpumem stats` tell it.
+//! Holders of memory and their amounts, as `gpumem leaks` and the samples of `gpumem stats` tell them.
 
 use super::{Pairs, Views, live_bytes, number, sum};
 use serde_json::Value;

@@ -40,7 +40,7 @@ fn crate_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Crate) {
     (dir, all)
 }
 
-/// What is said of a crate with one file changed.
+/// Returns the complaints about a crate with one file changed.
 fn said(name: &str, text: &str) -> Vec<String> {
     let (_dir, all) = crate_with(&[(name, text)]);
     HOUSE.broken(&all).unwrap().iter().map(ToString::to_string).collect()

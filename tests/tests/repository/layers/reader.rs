@@ -61,7 +61,7 @@ impl Reader<'_> {
         });
     }
 
-    /// What `use` names, path by path.
+    /// Notes the paths that `use` names, one by one.
     fn tree(&mut self, before: &[String], tree: &syn::UseTree) {
         let with = |ident: &syn::Ident| [before, &[ident.to_string()]].concat();
         match tree {
@@ -151,7 +151,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether `::` stands at this place.
+/// True if `::` stands at this place.
 fn is_colons(tokens: &[TokenTree], at: usize) -> bool {
     let colon = |at: usize, spacing: Option<Spacing>| {
         matches!(tokens.get(at), Some(TokenTree::Punct(mark))
@@ -160,7 +160,7 @@ fn is_colons(tokens: &[TokenTree], at: usize) -> bool {
     colon(at, Some(Spacing::Joint)) && colon(at + 1, None)
 }
 
-/// Whether tokens end with `::`.
+/// True if tokens end with `::`.
 fn ends_path(tokens: &[TokenTree]) -> bool {
     tokens.len() >= 2 && is_colons(tokens, tokens.len() - 2)
 }
@@ -186,7 +186,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         visit::visit_path(self, path);
     }
 
-    /// Who may see an item is no use of theirs.
+    /// A restricted visibility names modules that may see an item. It is no use of them.
     fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
 
     fn visit_macro(&mut self, called: &'ast syn::Macro) {

@@ -1,4 +1,4 @@
-//! What a crate's layers are, and what breaks them.
+//! The layers of a crate, and the uses that break them.
 
 use super::source::{Crate, Module, Use};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! The layers of the shim. A use that breaks them fails, as does a module that no room has.
 //!
-//! What must travel upwards travels as plain data, or by a trait that the lower room defines (`shim/above.rs`).
+//! Data that must travel upwards travels as plain data, or by a trait that the lower room defines (`shim/above.rs`).
 
 use super::rules::House;
 

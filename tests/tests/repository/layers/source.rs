@@ -39,7 +39,7 @@ pub struct Use {
     pub to: Module,
     pub file: PathBuf,
     pub line: usize,
-    /// What is used, as it is written.
+    /// The used path, as it is written.
     pub path: String,
 }
 

@@ -1,9 +1,9 @@
-//! Where calls of the driver wait while their process is locked.
+//! A gate at which calls of the driver wait while their process is locked.
 
 use crate::error::{Error, Result};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// What may pass.
+/// Calls that may pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passes {
     All,
@@ -35,7 +35,7 @@ fn gate() -> MutexGuard<'static, Gate> {
     GATE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// What a function that a locked process answers does once the memory is gone.
+/// Behaviour of a function that a locked process answers, once the memory is gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parked {
     Answers,
@@ -73,7 +73,7 @@ const QUESTIONS: &[(&str, Parked)] = &[
 /// Lets a call of this function in, as soon as it may. `None` for calls that no lock concerns.
 ///
 /// # Errors
-/// What a process answers whose memory is gone.
+/// The answer of a process whose memory is gone.
 pub fn enter(name: &str) -> Result<Option<Inside>> {
     if !super::is_on() || name.starts_with("cuCheckpoint") {
         return Ok(None);

@@ -14,7 +14,7 @@ use crate::config::{Checkpoints, config};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
-/// What one process asks of another.
+/// Request of one process to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Request {

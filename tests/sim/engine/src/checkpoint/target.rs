@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::machine::lock;
 use std::time::{Duration, Instant};
 
-/// What `cuCheckpointProcessGetState` answers.
+/// Answer of `cuCheckpointProcessGetState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running = 0,

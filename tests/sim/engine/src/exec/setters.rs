@@ -1,4 +1,4 @@
-//! What a program changes in an exec: parameters, child graphs, attributes, and which nodes are enabled.
+//! Changes that a program makes in an exec: parameters, child graphs, attributes, and which nodes are enabled.
 
 use super::{ExecNode, flatten};
 use crate::error::{Error, Result};
@@ -76,7 +76,7 @@ pub fn set_child(h: H, node: H, g: H) -> Result {
     fits.map_err(|_| Error::EXEC_UPDATE_FAILURE)
 }
 
-/// Whether a node is enabled. Only kernel, memset and memcpy nodes have this switch.
+/// Returns the switch that enables a node. Only kernel, memset and memcpy nodes have this switch.
 fn switch(m: &mut Machine, h: H, node: H) -> Result<&mut bool> {
     let n = slot(m, h, node)?;
     match n.step.kind {

@@ -1,8 +1,8 @@
-//! What captures allow.
+//! Calls that captures allow.
 
 use super::*;
 
-/// What a call gives while a stream captures, and what the capture's end gives.
+/// Results of a call while a stream captures, and of the capture's end.
 type Outcome = (u32, u32);
 
 fn in_capture(r: &Rig, flags: u32, mode: u32, call: &dyn Fn(H) -> Result) -> Outcome {

@@ -1,4 +1,4 @@
-//! What a program says of its own allocations and frees, and what is held against it.
+//! Notes of a program about its own allocations and frees, and the violations that they show.
 
 use super::*;
 use crate::note;

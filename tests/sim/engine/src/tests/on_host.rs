@@ -75,7 +75,7 @@ fn bytes(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// What `wanted` and the words of memory look like: addresses, what lies just beside them, and anything.
+/// Returns words such as `wanted` and memory may have: addresses, numbers just beside them, and anything.
 fn words(random: &mut Random, low: u64, span: u64, count: usize) -> Vec<u64> {
     let word = |random: &mut Random| match random.below(16) {
         0 => low.wrapping_add(random.below(span)),

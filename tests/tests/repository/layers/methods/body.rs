@@ -8,7 +8,7 @@ use super::ty::{At, Bound, Ty, words};
 use std::collections::{BTreeMap, HashMap};
 use syn::spanned::Spanned;
 
-/// What one file calls.
+/// Calls of one file.
 #[derive(Default)]
 pub struct Found {
     /// The file that has the method, the line of the call, and the method.
@@ -284,7 +284,7 @@ impl<'a> Body<'a> {
         args.iter().for_each(|arg| drop(self.expr(arg, &Ty::Unknown)));
     }
 
-    /// What something with this signature answers. `given`: the receiver's type.
+    /// Returns the type that a call with this signature answers. `given`: the receiver's type.
     fn answer(&mut self, signature: &Signature, given: &Ty, args: &[&syn::Expr]) -> Ty {
         let mut bound = Bound::new();
         signature.of.learn(given, &mut bound);

@@ -310,7 +310,7 @@ impl Body<'_> {
         }
     }
 
-    /// What a pattern of this path takes out of a value.
+    /// Returns the type that a pattern of this path takes out of a value.
     fn part(&self, path: &syn::Path, ty: &Ty, field: &str) -> Ty {
         match words(path).last().map(String::as_str) {
             Some("Some" | "Ok" | "Continue") if path.segments.len() == 1 => return known::item(ty),

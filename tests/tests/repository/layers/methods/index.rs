@@ -1,4 +1,4 @@
-//! What the types of a crate are made of, and what its functions and methods take and answer.
+//! The parts of a crate's types, and the parameters and answers of its functions and methods.
 
 use super::super::source::{File, Module};
 use super::names::{Def, Names, is_for_tests, statics};
@@ -20,7 +20,7 @@ pub struct Index {
     pub aliases: HashMap<Def, (Vec<String>, syn::Type)>,
 }
 
-/// What a function takes, its receiver apart, and answers.
+/// Parameters of a function, its receiver apart, and its answer.
 #[derive(Clone)]
 pub struct Signature {
     pub of: Ty,

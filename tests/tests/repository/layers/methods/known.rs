@@ -1,8 +1,8 @@
-//! What methods of the standard library answer, as far as code calls methods on the answer.
+//! Answers of the standard library's methods, as far as code calls methods on the answer.
 
 use super::ty::Ty;
 
-/// What a closure is given that is passed to this method.
+/// Returns the types of a closure's arguments, if the closure is passed to this method.
 pub fn given(of: &Ty, name: &str, before: &[Ty]) -> Vec<Ty> {
     let item = item(of);
     match (of, name) {
@@ -18,7 +18,7 @@ pub fn given(of: &Ty, name: &str, before: &[Ty]) -> Vec<Ty> {
     }
 }
 
-/// What something holds, or goes through.
+/// Returns the type of the items that something holds, or goes through.
 pub fn item(of: &Ty) -> Ty {
     match of {
         Ty::Other(name, of) if name == "HashMap" => Ty::Tuple(of.iter().take(2).cloned().collect()),
@@ -188,7 +188,7 @@ pub fn function(words: &[String], given: &[Ty]) -> Ty {
     }
 }
 
-/// Whether a call is that of an atomic: it names an order.
+/// True if a call is that of an atomic: it names an order.
 pub fn is_atomic(args: &[&syn::Expr]) -> bool {
     let last = args.last().and_then(|arg| match arg {
         syn::Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),

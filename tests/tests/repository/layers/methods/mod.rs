@@ -27,10 +27,10 @@ pub struct Untold {
     pub to: Vec<Module>,
 }
 
-/// The calls of methods, each as a use of the file that has the method; and those whose file is not known. `room`: the
-/// room of a file.
+/// Returns the calls of methods, each as a use of the file that has the method; and those whose file is not known.
+/// `room`: the room of a file.
 ///
-/// Where the receiver does not tell, a method is found by its name, which has to be the only one in the room.
+/// If the receiver does not tell, a method is found by its name, which has to be the only one in the room.
 pub fn read<'a>(files: &[File], room: impl Fn(&Module) -> &'a str) -> (Vec<Use>, Vec<Untold>) {
     let names = Names::read(files);
     let index = Index::read(&names, files);

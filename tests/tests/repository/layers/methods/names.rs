@@ -1,4 +1,4 @@
-//! What names mean: the items of each module and what it imports.
+//! Meanings of names: the items of each module and its imports.
 
 use super::super::source::{File, Module};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -15,7 +15,7 @@ type Seen = HashSet<(Module, Vec<String>)>;
 #[derive(Default)]
 struct Scope {
     items: HashSet<String>,
-    /// What is imported under a name, as it is written.
+    /// Imports by their name here, as they are written.
     imports: HashMap<String, Vec<String>>,
     globs: Vec<Vec<String>>,
 }
@@ -27,7 +27,7 @@ pub struct Names {
     tests: BTreeSet<Module>,
 }
 
-/// Whether something is built for tests only.
+/// True if something is built for tests only.
 pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     let is = |attribute: &syn::Attribute| match &attribute.meta {
         syn::Meta::List(list) => attribute.path().is_ident("cfg") && list.tokens.to_string() == "test",
@@ -105,7 +105,7 @@ impl Names {
         self.walk(here, words, true, &mut HashSet::new())
     }
 
-    /// Whether a name is imported from another crate.
+    /// True if a name is imported from another crate.
     pub fn is_foreign(&self, here: &Module, name: &str) -> bool {
         let imported = self.scopes.get(here).is_some_and(|scope| scope.imports.contains_key(name));
         imported && self.find(here, &[name.to_owned()]).is_none()

@@ -46,7 +46,7 @@ impl Ty {
         Ty::prim("foreign")
     }
 
-    /// Whether a type is of other crates, with all that it holds.
+    /// True if a type is of other crates, with all that it holds.
     pub fn is_foreign(&self) -> bool {
         match self {
             Ty::Other(_, of) | Ty::Tuple(of) => of.iter().all(Ty::is_foreign),
@@ -101,7 +101,7 @@ fn learn_all(of: &[Ty], given: &[Ty], bound: &mut Bound) {
     of.iter().zip(given).for_each(|(of, given)| of.learn(given, bound));
 }
 
-/// Where a type is written.
+/// Place at which a type is written.
 #[derive(Clone)]
 pub struct At<'a> {
     pub names: &'a Names,
@@ -182,7 +182,7 @@ impl At<'_> {
         bounds.map(|path| self.bound(path)).find(Ty::is_known).unwrap_or_default()
     }
 
-    /// What a value is of which only a trait is said.
+    /// Returns the type of a value of which only a trait is said.
     fn bound(&self, path: &syn::Path) -> Ty {
         let Some(last) = path.segments.last() else { return Ty::Unknown };
         let assoc = |arguments: &syn::AngleBracketedGenericArguments| {
