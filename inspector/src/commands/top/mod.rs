@@ -26,7 +26,7 @@ use worker::{FromWorker, ToWorker, Worker};
 
 /// Watch a process, or all of them: what is live and what grows, with keys
 ///
-/// Needs a terminal. gpumem stats and gpumem allocs print text and JSON.
+/// Needs a terminal, and changes nothing in the process. gpumem stats and gpumem allocs print text and JSON.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = keys::help())]
 pub(crate) struct Args {
@@ -35,9 +35,6 @@ pub(crate) struct Args {
     /// Time between two refreshes: seconds, or a time such as 500ms or 2m
     #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval(Duration::from_secs(86_400)))]
     interval: Duration,
-    /// Change nothing in the process: no mark, no trim
-    #[arg(long)]
-    readonly: bool,
     /// Draw only with ASCII characters; the default if the locale is not UTF-8
     #[arg(long)]
     ascii: bool,
@@ -74,7 +71,7 @@ fn watch(args: &Args, context: &Context) -> Result<()> {
     let mut screen = Screen::open(means(args)).map_err(terminal)?;
     let worker = Worker::start(context.world.clone(), args.target.clone(), screen.waker());
     let worker = worker.map_err(|error| Failure::io("cannot start the thread that reads ledgers", &error))?;
-    let mut live = LiveView { state: State::new(whom, args.interval, args.readonly), worker, look: None, asked: None };
+    let mut live = LiveView { state: State::new(whom, args.interval), worker, look: None, asked: None };
     loop {
         live.ask();
         let mut fits = (1, 0);
@@ -143,7 +140,6 @@ impl LiveView {
                 Some(Effect::Suspend) => screen.suspend()?,
                 Some(Effect::Redraw) => screen.forget()?,
                 Some(Effect::Now) => self.worker.send(ToWorker::Now),
-                Some(Effect::Act(request)) => self.worker.send(ToWorker::Act(request)),
                 None => {}
             }
         }
@@ -161,8 +157,7 @@ impl LiveView {
                         self.look = Some(*look);
                     }
                 }
-                Ok(FromWorker::Answer(Ok(text))) => self.state.say(&text),
-                Ok(FromWorker::Answer(Err(why)) | FromWorker::Lost(why)) => self.state.complain(&why),
+                Ok(FromWorker::Lost(why)) => self.state.complain(&why),
                 Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Disconnected) => {
                     return Err(Failure::error("the thread that reads ledgers has ended"));
