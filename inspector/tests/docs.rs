@@ -421,7 +421,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["export", "--format", "json", file],
         &["mark", "x", file],
         &["trim", file],
-        &["set", file, "POOL_MAX", "1GiB"],
+        &["set", file, "POOL_MAX=1GiB"],
         &["get", &variables],
         &["clean", "--dry-run"],
         &["doctor"],
