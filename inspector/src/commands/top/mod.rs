@@ -15,14 +15,15 @@ use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::view::plain::{Means, is_utf8};
 use crate::view::screen::{Screen, Woken};
+use keys::Does;
 use look::Look;
 use ratatui::crossterm::event::{Event, KeyEventKind};
-use state::{Effect, State};
+use state::State;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
-use worker::{FromWorker, ToWorker, Worker};
+use worker::{ToWorker, Worker};
 
 /// Watch a process, or all of them: what is live and what grows, with keys
 ///
@@ -136,11 +137,11 @@ impl LiveView {
             // Request the new look before the key's effect.
             self.ask();
             match effect {
-                Some(Effect::Quit) => return Ok(true),
-                Some(Effect::Suspend) => screen.suspend()?,
-                Some(Effect::Redraw) => screen.forget()?,
-                Some(Effect::Now) => self.worker.send(ToWorker::Now),
-                None => {}
+                Some(Does::Quit) => return Ok(true),
+                Some(Does::Suspend) => screen.suspend()?,
+                Some(Does::Redraw) => screen.forget()?,
+                Some(Does::Now) => self.worker.send(ToWorker::Now),
+                _ => {}
             }
         }
         Ok(false)
@@ -150,14 +151,14 @@ impl LiveView {
     fn listen(&mut self) -> Result<()> {
         loop {
             match self.worker.said() {
-                Ok(FromWorker::Look(look)) => {
+                Ok(Ok(look)) => {
                     // A look requested before the last key is outdated.
                     if look.ask.whom == self.state.ask.whom && look.ask.tab == self.state.ask.tab {
                         self.state.looked(&look);
                         self.look = Some(*look);
                     }
                 }
-                Ok(FromWorker::Lost(why)) => self.state.complain(&why),
+                Ok(Err(why)) => self.state.complain(&why),
                 Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Disconnected) => {
                     return Err(Failure::error("the thread that reads ledgers has ended"));

@@ -42,17 +42,6 @@ pub(super) struct Message {
     pub bad: bool,
 }
 
-/// Work to do besides looking.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Effect {
-    Quit,
-    Suspend,
-    /// Redraw everything.
-    Redraw,
-    /// Look now.
-    Now,
-}
-
 /// Longest filter.
 const LONGEST: usize = 200;
 /// Shortest and longest interval that keys can set.
@@ -93,8 +82,8 @@ impl State {
         self.change_rows(|rows| rows.follow(&look.list, &filter));
     }
 
-    /// Handles a key.
-    pub(super) fn key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Effect> {
+    /// Handles a key. Returns its meaning if that is work besides looking: to quit, suspend, redraw, or look now.
+    pub(super) fn key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Does> {
         self.message = None;
         if self.is_typing() {
             self.type_key(key, look);
@@ -102,12 +91,10 @@ impl State {
         }
         let does = meaning(key)?;
         match does {
-            Does::Quit => return Some(Effect::Quit),
+            Does::Quit => return Some(does),
             _ if self.is_text() && self.in_text(does) => {}
             _ if self.help => {}
-            Does::Suspend => return Some(Effect::Suspend),
-            Does::Redraw => return Some(Effect::Redraw),
-            Does::Now => return Some(Effect::Now),
+            Does::Suspend | Does::Redraw | Does::Now => return Some(does),
             Does::Filter => self.before = Some(self.filter.clone()),
             _ if self.go(does) => {}
             _ => self.arrange(does, look),

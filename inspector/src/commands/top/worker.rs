@@ -36,12 +36,8 @@ pub(super) enum ToWorker {
     Named(u64, Vec<Named>),
 }
 
-/// Messages from the thread.
-pub(super) enum FromWorker {
-    Look(Box<Look>),
-    /// There is nothing to look at, with the reason.
-    Lost(String),
-}
+/// Message from the thread: a look, or the reason why there is nothing to look at.
+pub(super) type FromWorker = Result<Box<Look>, String>;
 
 /// Handle of the thread.
 pub(super) struct Worker {
@@ -188,13 +184,10 @@ impl LedgerReader {
             pace = pace.max(ENDED);
         }
         self.due = Some(start + pace);
-        match look {
-            Ok(look) => {
-                self.name(ask);
-                out.say(FromWorker::Look(Box::new(Look { pace, ..look })))
-            }
-            Err(why) => out.say(FromWorker::Lost(why)),
+        if look.is_ok() {
+            self.name(ask);
         }
+        out.say(look.map(|look| Box::new(Look { pace, ..look })))
     }
 
     fn of_one(&mut self, path: &Path, ask: &Ask, again: bool) -> Result<Look, String> {

@@ -22,7 +22,7 @@ fn state() -> State {
 }
 
 /// Presses keys one after another; returns the effect of the last one.
-fn press(state: &mut State, look: &Look, keys: &str) -> Option<Effect> {
+fn press(state: &mut State, look: &Look, keys: &str) -> Option<Does> {
     let key = |c| match c {
         '\r' => KeyCode::Enter,
         '\x1b' => KeyCode::Esc,
@@ -51,8 +51,8 @@ fn keys_go_from_tab_to_tab() {
     assert_eq!(state.ask.tab, Tab::Allocations);
     press(&mut state, &empty, "\t\t\t");
     assert_eq!(state.ask.tab, Tab::Overview, "round and round");
-    assert_eq!(press(&mut state, &empty, "q"), Some(Effect::Quit));
-    assert_eq!(press(&mut state, &empty, "?q"), Some(Effect::Quit), "also from the help");
+    assert_eq!(press(&mut state, &empty, "q"), Some(Does::Quit));
+    assert_eq!(press(&mut state, &empty, "?q"), Some(Does::Quit), "also from the help");
 }
 
 #[test]
