@@ -44,7 +44,7 @@ pub fn main() -> ExitCode {
     // away (`gpumem allocs | head`) then ends this process quietly, as for other tools.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     CompleteEnv::with_factory(|| behind_dashes(Args::command())).var(COMPLETE).complete();
-    let args = Args::parse_from(crate::commands::joined(std::env::args_os().collect()));
+    let args = Args::parse();
     start_log(args.global.verbose);
     match args.global.color {
         Color::Auto => {}

@@ -265,7 +265,7 @@ fn what_is_no_number_is_told_plainly() {
     }
 }
 
-/// `--pool 0` is what it says, and not the pool on with a command 0.
+/// `--pool 0` is what it says, and not the pool on with a command 0; a switch without a value is refused.
 #[test]
 fn a_switch_can_be_turned_off_by_the_next_word() {
     let dir = dir();
@@ -274,6 +274,8 @@ fn a_switch_can_be_turned_off_by_the_next_word() {
     command.env("GPUMEM_LIB", &lib).args(["run", "--pool", "0", "--", "sh", "-c", "echo pool is $GPUMEM_POOL"]);
     let answer = answer(command);
     assert_eq!((answer.code, answer.out.as_str()), (0, "pool is 0\n"), "{}", answer.err);
+    assert!(failure(&dir, &["run", "--pool", "./app"], 2).contains("for '--pool <0|1>': allowed is 0 or 1"));
+    assert!(failure(&dir, &["run", "--pool", "--", "./app"], 2).contains("'--pool <0|1>'"));
 }
 
 /// A path on a command line begins in the folder where it is typed. The shim's variables need whole paths.

@@ -421,7 +421,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["export", "--format", "json", file],
         &["mark", "x", file],
         &["trim", file],
-        &["set", file, "POOL_MAX", "1GiB"],
+        &["set", file, "POOL_MAX=1GiB"],
         &["get", &variables],
         &["clean", "--dry-run"],
         &["doctor"],
@@ -456,7 +456,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         let answer = several.gpumem(&["--json", "leaks", &sleeper.id().pid.to_string()]);
         keys(&serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {}", answer.err)), &mut seen);
     }
-    let rules = selftest::rules_on_a_driver(dir.path(), library);
+    let rules = selftest::rules(dir.path(), library);
     keys(&serde_json::from_str(&rules).unwrap_or_else(|error| panic!("{error}: {rules}")), &mut seen);
     let text = std::fs::read_to_string(doc("cli.md")).unwrap();
     let section = between(&text, "## JSON", "\n## ");

@@ -508,7 +508,7 @@ fn allocs_sorts_by_growth_and_shows_what_is_new() {
     }
     let count = |args: &[&str]| dir.json(&[&["allocs", &file], args].concat())["live"].as_u64().unwrap();
     assert!((29..=30).contains(&count(&["--since", "warm"])), "{}", count(&["--since", "warm"]));
-    assert!((9..=10).contains(&count(&["--newer", "10s"])), "{}", count(&["--newer", "10s"]));
+    assert!((9..=10).contains(&count(&["--since", "10s"])), "{}", count(&["--since", "10s"]));
     let newest = dir.json(&["allocs", &file, "--all", "--sort", "growth", "-n", "1"]);
     assert_eq!(newest["rows"][0]["serial"], 120);
     assert!(squeeze(&dir.ok(&["allocs", &file])).contains("oldest newest site"));

@@ -267,7 +267,20 @@ fn a_rule_that_does_not_hold_turns_off_what_is_built_on_it() {
     let written = &report["written"];
     assert_eq!((&written["pool"], &written["graph_cache"]), (&true.into(), &false.into()), "{report:#}");
     // What a broken rule concerns is not tried.
-    assert!(parts(&report).iter().all(|(part, run, _)| part == "conformance" && run != "preloaded"), "{report:#}");
+    let tried = [("conformance", "native"), ("conformance", "cache-off"), ("differential", "cache-off")];
+    let tried = tried.map(|(part, run)| (part.to_owned(), run.to_owned()));
+    let runs: Vec<_> = parts(&report).into_iter().map(|(part, run, _)| (part, run)).collect();
+    assert_eq!(runs, tried, "{report:#}");
+    // Without --rules, the same decision is advice.
+    let (code, report, err) = simulated(&stage().cuda, &["--seconds", "1"], &[fault]);
+    let runs: Vec<_> = parts(&report).into_iter().map(|(part, run, _)| (part, run)).collect();
+    assert_eq!((code, runs), (1, tried.to_vec()), "{err}");
+    assert_eq!(advice(&report), [("GPUMEM_GRAPH_CACHE=0".to_owned(), true)]);
+    assert_eq!(
+        report["sections"][0]["advice"][0]["why"],
+        "this driver breaks rules that the graph cache is built on; nothing else differed"
+    );
+    fs::remove_dir_all(report["put"].as_str().unwrap()).unwrap();
 }
 
 /// Without a driver, without a device: nothing is written, and the exit code says so.
@@ -275,7 +288,7 @@ fn a_rule_that_does_not_hold_turns_off_what_is_built_on_it() {
 fn without_a_driver_there_is_no_verdict() {
     let empty = dir();
     for (libraries, variables, said) in [
-        (empty.path(), &[][..], "there is no libcuda.so.1"),
+        (empty.path(), &[][..], "libcuda.so.1 is not found"),
         (stage().cuda.as_path(), &[("SIM_DEVICES", "0")], "cuInit gives 100"),
         (stage().cuda.as_path(), &[("SIM_FAULT", "cuInit:1=999")], "cuInit gives 999"),
     ] {
@@ -346,15 +359,23 @@ fn a_check_that_kills_its_process_is_named_and_the_rest_runs() {
     let (code, report, err) = selftest(dir.path(), &lib, &[], &[]);
     assert_eq!(code, 1, "{err}");
     // The pretended libgpumem.so does nothing: that is a failure of its own under the preload.
-    expect(&report, &[("conformance", "native", 1), ("conformance", "preloaded", 2), ("differential", "preloaded", 1)]);
+    let mut wanted = vec![("conformance", "native", 1)];
+    wanted.extend(
+        ["preloaded", "cache-off", "pool-off"].map(|run| [("conformance", run, 2), ("differential", run, 1)]).concat(),
+    );
+    expect(&report, &wanted);
     let parts = &report["sections"][0]["parts"];
-    assert_eq!((&parts[0]["ok"], &parts[0]["failures"][0]["name"]), (&2.into(), &Value::from("b")));
+    assert_eq!((&parts[0]["ok"], &parts[0]["failures"][0]["name"]), (&2.into(), &Value::from("checkpoint.b")));
     assert!(parts[0]["failures"][0]["why"].as_str().unwrap().contains("signal 11"), "{report:#}");
     assert_eq!(parts[1]["failures"][1]["name"], "preload.is_active");
     assert_eq!(parts[2]["failures"][0]["name"], "/tmp/differ-3.json");
     assert_eq!(parts[2]["failures"][0]["why"], "native 1 launch e0 = 0; preloaded 1 launch e0 = 700");
     assert_eq!((&parts[2]["ok"], &parts[2]["skipped"]), (&7.into(), &1.into()));
-    assert_eq!(advice(&report), [("GPUMEM_DISABLE=1".to_owned(), true)], "not even without the graph cache");
+    assert_eq!(
+        advice(&report),
+        [("GPUMEM_DISABLE=1".to_owned(), true)],
+        "not even without the graph cache or the pool"
+    );
     fs::remove_dir_all(report["put"].as_str().unwrap()).unwrap();
 }
 

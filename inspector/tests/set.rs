@@ -46,13 +46,12 @@ fn trim_asks_and_tells() {
 #[test]
 fn set_is_checked_before_it_is_asked() {
     let pid = me().pid.to_string();
-    let (answer, line) = asked(&["set", &pid, "pool_max", "1 GiB"], "ok\n");
+    let (answer, line) = asked(&["set", &pid, "pool_max=1 GiB"], "ok\n");
     assert_eq!((answer.code, line.as_str()), (0, "set GPUMEM_POOL_MAX 1 GiB\n"), "{}", answer.err);
     assert_eq!(answer.out, format!("pid {pid}: GPUMEM_POOL_MAX 256MiB → 1 GiB\n"));
-    let (answer, _) = asked(&["set", &pid, "GPUMEM_LIMIT", "default", "--json"], "ok no limit\n");
+    let (answer, _) = asked(&["set", &pid, "GPUMEM_LIMIT=default", "--json"], "ok no limit\n");
     let report: Value = serde_json::from_str(&answer.out).unwrap();
     assert_eq!((&report["variable"], &report["said"]), (&json!("GPUMEM_LIMIT"), &json!("no limit")));
-    // In one word, as in the environment.
     let (answer, line) = asked(&["set", &pid, "graph_cache=0"], "ok set aside\n");
     assert_eq!((answer.code, line.as_str()), (0, "set GPUMEM_GRAPH_CACHE 0\n"), "{}", answer.err);
     let (answer, line) = asked(&["set", &pid, "GPUMEM_POOL=default"], "ok\n");
@@ -60,16 +59,17 @@ fn set_is_checked_before_it_is_asked() {
     assert_eq!(answer.out, format!("pid {pid}: GPUMEM_POOL 1 → 1\n"));
     let dir = one();
     assert!(dir.gpumem(&["set", &pid, "POOL"]).err.contains("POOL needs a value"));
-    for (name, value, says) in [
-        ("LIMIT", "1KB", "GPUMEM_LIMIT cannot be \"1KB\": allowed is 1MiB or more"),
-        ("POOL_DECAY", "fast", "allowed is seconds, or a time"),
-        ("EVENTS", "300", "GPUMEM_EVENTS is read once, when the process starts; gpumem set changes STACKS"),
+    assert!(dir.gpumem(&["set", &pid, "POOL", "0"]).err.contains("POOL needs a value"));
+    for (first, second, says) in [
+        ("POOL=1", "LIMIT=1KB", "GPUMEM_LIMIT cannot be \"1KB\": allowed is 1MiB or more"),
+        ("POOL=1", "POOL_DECAY=fast", "allowed is seconds, or a time"),
+        ("POOL=1", "EVENTS=300", "GPUMEM_EVENTS is read once, when the process starts; gpumem set changes STACKS"),
         ("EVENTS=300", "POOL=1", "GPUMEM_EVENTS is read once"),
         ("POLL=1", "POOL=1", "unknown variable POLL"),
         ("LIMIT=1GiB", "3", "\"3\" is no variable, and LIMIT=1GiB has its value already"),
         ("LIMIT=1GiB", "limit=2GiB", "limit has two values"),
     ] {
-        let answer = dir.gpumem(&["set", &pid, name, value]);
+        let answer = dir.gpumem(&["set", &pid, first, second]);
         assert_eq!(answer.code, 2);
         assert!(answer.err.contains(says), "{}", answer.err);
     }

@@ -53,11 +53,8 @@ pub(crate) struct Args {
     /// Only allocations at least this old: seconds, or a time such as 500ms or 2m
     #[arg(long, value_name = "TIME", value_parser = span)]
     older: Option<Duration>,
-    /// Only allocations at most this old
-    #[arg(long, value_name = "TIME", value_parser = span)]
-    newer: Option<Duration>,
     /// Only what was allocated since then: a time such as 5m, or the name of a mark
-    #[arg(long, value_name = "TIME|MARK", value_parser = since, conflicts_with = "newer")]
+    #[arg(long, value_name = "TIME|MARK", value_parser = since)]
     since: Option<Since>,
     /// Only this tag
     #[arg(long)]
@@ -144,8 +141,7 @@ impl Args {
     /// Errors of choosing and reading the ledger.
     pub(super) fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
-        let since = self.since.clone().or(self.newer.map(Since::Span));
-        let since = since.map(|since| marks::moment(&ledger, &since)).transpose();
+        let since = self.since.as_ref().map(|since| marks::moment(&ledger, since)).transpose();
         let since = since.map_err(Failure::usage)?;
         let (filter, limit) = (self.selection(since.as_ref()), context.rows(self.limit));
         if self.all {

@@ -42,9 +42,6 @@ pub(crate) struct Args {
     /// Which frames to show, if a call stack has native frames and frames of Python
     #[arg(long, value_enum, value_name = "FRAMES", default_value = "mixed")]
     stack: StackMode,
-    /// Show all columns, even on a narrow terminal
-    #[arg(long)]
-    wide: bool,
 }
 
 #[derive(Serialize)]
@@ -119,7 +116,7 @@ impl Args {
             graphs,
             graphs_total,
         };
-        context.print(&report, |out, report| print(out, report, self.wide))
+        context.print(&report, print)
     }
 }
 
@@ -146,7 +143,7 @@ fn tint(change: i64) -> Style {
     }
 }
 
-fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
+fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let (before, after) = (&report.before, &report.after);
     let who = |head: &Head| format!("{} pid {}", crate::text::clean(&head.name), head.pid);
     let elapsed = report.elapsed_ns.map_or(String::new(), |elapsed| format!(", {} later", units::span(elapsed)));
@@ -168,11 +165,11 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
     )?;
     print_pool(out, &before.pool, &after.pool)?;
     print_cache(out, &before.cache, &after.cache)?;
-    print_sites(out, report, wide)
+    print_sites(out, report)
 }
 
 /// Prints call sites: of allocations, then of graphs.
-fn print_sites(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
+fn print_sites(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let grown = |bytes: i64| (units::signed_bytes(bytes), tint(bytes));
     let table = Table::<Change<2>>::new()
         .right("growth", 0, |change| grown(change.difference(0)))
@@ -181,7 +178,7 @@ fn print_sites(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Res
         .bytes("after", 0, |change| change.after[0])
         .right("count", 1, |change| units::signed(change.difference(1)))
         .text("site", 0, |change| &change.site);
-    section(out, &table.wide(wide), &report.allocs, report.allocs_total, "allocations are the same at every site")?;
+    section(out, &table, &report.allocs, report.allocs_total, "allocations are the same at every site")?;
     let table = Table::<Change<3>>::new()
         .right("growth~", 0, |change| grown(change.difference(2)))
         .bytes("before~", 1, |change| change.before[2])
@@ -189,7 +186,7 @@ fn print_sites(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Res
         .right("graphs", 2, |change| units::signed(change.difference(0)))
         .right("execs", 0, |change| units::signed(change.difference(1)))
         .text("site", 0, |change| &change.site);
-    section(out, &table.wide(wide), &report.graphs, report.graphs_total, "graphs and execs are the same at every site")
+    section(out, &table, &report.graphs, report.graphs_total, "graphs and execs are the same at every site")
 }
 
 /// Prints the pool's idle memory and its work.

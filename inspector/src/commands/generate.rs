@@ -52,7 +52,7 @@ impl Man {
         context.no_json("a man page")?;
         let mut root = (context.root)();
         root.build();
-        let names: Vec<_> = root.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        let names: Vec<_> = root.get_subcommands().map(|command| format!("gpumem-{}", command.get_name())).collect();
         let mut of_all = page(&root)?;
         of_all.extend(more().into_bytes());
         of_all.extend(ending("gpumem", &names).into_bytes());
@@ -64,7 +64,7 @@ impl Man {
         for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
             let name = format!("gpumem-{}", command.get_name());
             let mut page = page(&command.clone().display_name(name.clone()))?;
-            page.extend(ending(command.get_name(), &names).into_bytes());
+            page.extend(ending(command.get_name(), &["gpumem".into()]).into_bytes());
             write(dir, name, &page)?;
         }
         Ok(())
@@ -105,27 +105,9 @@ fn ending(command: &str, names: &[String]) -> String {
     for (line, what) in examples::of(command) {
         let _ = writeln!(page, ".TP\n\\fB{}\\fR\n{}", text(line), text(what));
     }
-    let pages: Vec<String> = match command {
-        "gpumem" => names.iter().map(|name| format!("gpumem-{name}")).collect(),
-        _ => std::iter::once("gpumem".to_owned()).chain(near(command).map(|name| format!("gpumem-{name}"))).collect(),
-    };
-    let pages: Vec<_> = pages.iter().map(|name| format!("\\fB{}\\fR(1)", text(name))).collect();
+    let pages: Vec<_> = names.iter().map(|name| format!("\\fB{}\\fR(1)", text(name))).collect();
     let _ = writeln!(page, ".SH \"SEE ALSO\"\n{}\n.PP\n\\fBgpumem help\\fR lists the guides.", pages.join(", "));
     page
-}
-
-/// Commands that answer the next question, by group.
-fn near(command: &str) -> impl Iterator<Item = &'static str> {
-    const GROUPS: [&[&str]; 6] = [
-        &["run", "ps", "doctor", "selftest"],
-        &["allocs", "leaks", "graphs", "stats", "events", "top"],
-        &["mark", "dump", "diff", "record", "leaks"],
-        &["set", "get", "trim", "off"],
-        &["export", "serve", "record", "dump"],
-        &["completions", "man", "help", "clean", "ps"],
-    ];
-    let group = GROUPS.into_iter().find(|group| group.contains(&command)).unwrap_or(GROUPS[0]);
-    group.iter().copied().filter(move |name| *name != command)
 }
 
 fn page(command: &clap::Command) -> Result<Vec<u8>> {

@@ -45,9 +45,6 @@ pub(crate) struct Args {
     /// Show the call stack of each row
     #[arg(long)]
     stacks: bool,
-    /// Show all columns, even on a narrow terminal
-    #[arg(long)]
-    wide: bool,
 }
 
 #[derive(Serialize)]
@@ -255,12 +252,12 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
     print_groups(out, report, args)?;
     if let Some(execs) = report.execs.as_ref().filter(|execs| !execs.is_empty()) {
         writeln!(out)?;
-        print_execs(out, execs, args.wide)?;
+        print_execs(out, execs)?;
         lines::more(out, report.execs_total.unwrap_or(0).saturating_sub(execs.len()))?;
     }
     if let Some(graphs) = report.graphs.as_ref().filter(|graphs| !graphs.is_empty()) {
         writeln!(out)?;
-        print_graphs(out, graphs, args.wide)?;
+        print_graphs(out, graphs)?;
         lines::more(out, report.graphs_total.unwrap_or(0).saturating_sub(graphs.len()))?;
     }
     Ok(())
@@ -278,7 +275,7 @@ fn nodes(nodes: &BTreeMap<&'static str, u64>) -> String {
 
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
     if !report.groups.is_empty() {
-        let table = group_table(&name_of(args.by)).wide(args.wide);
+        let table = group_table(&name_of(args.by));
         table.below(|row| lines::stack(&row.stack)).print(out, || report.groups.iter())?;
     }
     lines::more(out, report.groups_total - report.groups.len())
@@ -315,7 +312,7 @@ pub(super) fn group_table(by: &str) -> Table<'static, GraphGroupRow> {
         .text(by, 0, |row| &row.key)
 }
 
-fn print_execs<'a>(out: &mut dyn Write, execs: &Lazy<'a, ExecRow<'a>>, wide: bool) -> std::io::Result<()> {
+fn print_execs<'a>(out: &mut dyn Write, execs: &Lazy<'a, ExecRow<'a>>) -> std::io::Result<()> {
     let state = |row: &ExecRow| match (execs::why_pinned(row.exec.slot), execs::state(row.exec.slot)) {
         (Some(pinned), _) => format!("{}: {pinned}", execs::state_name(row.exec.slot)),
         // No reason means that the cache did not look: the process only records.
@@ -350,10 +347,10 @@ fn print_execs<'a>(out: &mut dyn Write, execs: &Lazy<'a, ExecRow<'a>>, wide: boo
         .left("tag", 14, |row| row.exec.ledger.snapshot.text(row.exec.slot.tag).into_owned())
         .left("nodes", 10, |row| nodes(&graphs::by_name(&row.exec.slot.nodes.map(u64::from))))
         .text("site", 0, |row| &row.site);
-    table.wide(wide).below(|row| lines::stack(&row.stack)).print(out, || execs.iter())
+    table.below(|row| lines::stack(&row.stack)).print(out, || execs.iter())
 }
 
-fn print_graphs<'a>(out: &mut dyn Write, rows: &Lazy<'a, GraphRow<'a>>, wide: bool) -> std::io::Result<()> {
+fn print_graphs<'a>(out: &mut dyn Write, rows: &Lazy<'a, GraphRow<'a>>) -> std::io::Result<()> {
     let last = |row: &GraphRow| Some(age(row.graph.ledger.age_of(row.graph.slot.last_used_ns)));
     let table = Table::<GraphRow>::new()
         .right("graph", 0, |row| format!("{:#x}", row.graph.slot.handle))
@@ -368,5 +365,5 @@ fn print_graphs<'a>(out: &mut dyn Write, rows: &Lazy<'a, GraphRow<'a>>, wide: bo
         .right("last used", 3, last)
         .left("tag", 4, |row| row.graph.ledger.snapshot.text(row.graph.slot.tag).into_owned())
         .text("site", 0, |row| &row.site);
-    table.wide(wide).below(|row| lines::stack(&row.stack)).print(out, || rows.iter())
+    table.below(|row| lines::stack(&row.stack)).print(out, || rows.iter())
 }

@@ -32,8 +32,6 @@ mod top;
 use crate::context::Context;
 use crate::failure::Result;
 
-pub(crate) use run::joined;
-
 macro_rules! commands {
     ($($name:literal: $variant:ident($args:ty)),+ $(,)?) => {
         /// What to do.

@@ -49,40 +49,6 @@ fn option_name(setting: &Setting) -> String {
     setting.name.trim_start_matches(settings::PREFIX).to_ascii_lowercase().replace('_', "-")
 }
 
-/// Returns a command line in which `run --pool 0` becomes one word, `--pool=0`. A switch takes no word behind it, since
-/// that is the command; but 0 is not a command that a user means.
-pub(crate) fn joined(words: Vec<OsString>) -> Vec<OsString> {
-    let at = words.iter().position(|word| word == "run").unwrap_or(words.len());
-    let mut joined: Vec<OsString> = words[..(at + 1).min(words.len())].to_vec();
-    let mut rest = words.into_iter().skip(at + 1).peekable();
-    let named = |word: &OsStr| {
-        let name = word.to_str()?.strip_prefix("--")?;
-        rows().find(|setting| option_name(setting) == name)
-    };
-    while let Some(mut word) = rest.next() {
-        // The command and its arguments.
-        if word == "--" || !word.as_encoded_bytes().starts_with(b"-") {
-            joined.push(word);
-            break;
-        }
-        let setting = named(&word);
-        let is_switch = setting.is_some_and(|setting| setting.kind == Kind::Bool);
-        let is_option = |next: &OsString| next.as_encoded_bytes().starts_with(b"-");
-        let is_value = |next: &OsString| match is_switch {
-            true => next.to_str().and_then(settings::parse_bool).is_some(),
-            false => !is_option(next),
-        };
-        let takes_one = setting.is_some() || ["--lib", "--dir", "--color"].iter().any(|option| word == *option);
-        if let Some(value) = takes_one.then(|| rest.next_if(is_value)).flatten() {
-            word.push("=");
-            word.push(value);
-        }
-        joined.push(word);
-    }
-    joined.extend(rest);
-    joined
-}
-
 impl clap::Args for Settings {
     fn augment_args(mut command: clap::Command) -> clap::Command {
         for setting in rows() {
@@ -108,7 +74,7 @@ impl clap::Args for Settings {
                     }
                 });
             arg = match setting.kind {
-                Kind::Bool => arg.num_args(0..=1).require_equals(true).default_missing_value("1").value_name("0|1"),
+                Kind::Bool => arg.value_name("0|1"),
                 Kind::Size { .. } => arg.value_name("SIZE"),
                 Kind::Count { .. } => arg.value_name("N"),
                 Kind::Path => arg.value_name("PATH"),
@@ -180,27 +146,4 @@ fn print_env(args: &Args, context: &Context, environment: &[(OsString, OsString)
         shell: assignments.chain(words).collect::<Vec<_>>().join(" "),
     };
     context.print(&report, |out, report| writeln!(out, "{}", report.shell))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_switch_takes_what_is_meant_for_it() {
-        for (typed, means) in [
-            ("gpumem run --pool 0 -- ./app", "gpumem run --pool=0 -- ./app"),
-            ("gpumem --color never run --pool off ./app 0", "gpumem --color never run --pool=off ./app 0"),
-            ("gpumem run --pool ./app", "gpumem run --pool ./app"),
-            ("gpumem run --pool -- 0", "gpumem run --pool -- 0"),
-            ("gpumem run --tag --pool 0 x", "gpumem run --tag --pool=0 x"),
-            ("gpumem run --tag kv --pool 0 x --pool 0", "gpumem run --tag=kv --pool=0 x --pool 0"),
-            ("gpumem run -v --limit 1G ./app --pool 1", "gpumem run -v --limit=1G ./app --pool 1"),
-            ("gpumem stats --pool 0", "gpumem stats --pool 0"),
-        ] {
-            let words = joined(typed.split(' ').map(OsString::from).collect());
-            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-            assert_eq!(words.join(" "), means, "{typed}");
-        }
-    }
 }

@@ -26,8 +26,7 @@ pub(crate) struct SetArgs {
     /// A pid, a process's name, or the path of its ledger; not needed if only one process runs
     #[arg(value_name = "PID|NAME|FILE", add = candidates::offer([candidates::running, candidates::assignments]))]
     target: Option<OsString>,
-    /// VARIABLE=VALUE, or VARIABLE VALUE, with or without GPUMEM_, as in the environment. The value "default" restores
-    /// the default
+    /// VARIABLE=VALUE, with or without GPUMEM_, as in the environment. The value "default" restores the default
     #[arg(value_name = "VARIABLE=VALUE", value_parser = Offered(settings::live().collect()), add = candidates::offer([candidates::assignments]))]
     changes: Vec<OsString>,
     /// Set a GPUMEM_LIMIT that is below what is live
@@ -70,55 +69,32 @@ fn assignment(word: &OsStr) -> Option<(&str, &str)> {
 /// Names and values.
 type Changes<'a> = Vec<(&'a str, &'a str)>;
 
-/// Returns the names and values, in one word each or in two.
+/// Returns the target process, if given, and the changes.
 ///
 /// # Errors
-/// Says what is wrong, and with which word.
-fn changes(words: &[OsString]) -> std::result::Result<Changes<'_>, String> {
-    let mut found = Vec::new();
-    let mut rest = words.iter().peekable();
-    while let Some(word) = rest.next() {
-        let shown = word.to_string_lossy();
-        if let Some(change) = assignment(word) {
-            found.push(change);
-        } else if !names_one(word) {
-            return Err(match found.last() {
-                Some((name, value)) => {
-                    format!("{shown:?} is no variable, and {name}={value} has its value already")
-                }
-                None => format!("{shown:?} is no variable"),
-            });
-        } else {
-            let value = rest.next_if(|next| assignment(next).is_none()).and_then(|value| value.to_str());
-            found.push((word.to_str().unwrap_or_default(), value.ok_or_else(|| format!("{shown} needs a value"))?));
-        }
-    }
-    if found.is_empty() { Err("a variable and its value are missing".into()) } else { Ok(found) }
-}
-
-/// Returns the target process, if given, and the changes. The first word is a process if it is no change, and not
-/// the name of a variable with the second word as its value.
-///
-/// # Errors
-/// `Code::Usage`.
+/// `Code::Usage`: says what is wrong, and with which word.
 fn parsed(words: &[OsString]) -> Result<(Option<&OsString>, Changes<'_>)> {
-    let whole = match changes(words) {
-        Ok(all) => return Ok((None, all)),
-        Err(why) => why,
+    let is_change = |word: &OsString| assignment(word).is_some();
+    // A process may have a variable's name.
+    let is_process = |first| !is_change(first) && (!names_one(first) || words.get(1).is_some_and(is_change));
+    let (target, words) = words.split_at(usize::from(words.first().is_some_and(is_process)));
+    let (target, changes) = (target.first(), words.iter().map_while(|word| assignment(word)).collect::<Vec<_>>());
+    let Some(odd) = words.get(changes.len()) else {
+        let missing = || usage("a variable and its value are missing".into(), target);
+        return if changes.is_empty() { Err(missing()) } else { Ok((target, changes)) };
     };
-    let Some((first, rest)) = words.split_first().filter(|(first, _)| assignment(first).is_none()) else {
-        return Err(match words.split_last() {
-            Some((last, before)) if changes(before).is_ok() => {
-                let words: Vec<String> = [last].into_iter().chain(before).map(|word| text::os_word(word)).collect();
-                Failure::usage(whole).fix(format!("the process comes first: gpumem set {}", words.join(" ")))
-            }
-            _ => usage(whole, None),
-        });
+    let shown = odd.to_string_lossy();
+    let what = match changes.last() {
+        _ if names_one(odd) => format!("{shown} needs a value"),
+        Some((name, value)) => format!("{shown:?} is no variable, and {name}={value} has its value already"),
+        None => format!("{shown:?} is no variable"),
     };
-    match changes(rest) {
-        Ok(all) => Ok((Some(first), all)),
-        Err(_) if names_one(first) => Err(usage(whole, None)),
-        Err(why) => Err(usage(why, Some(first))),
+    match words.split_last() {
+        Some((last, before)) if target.is_none() && !names_one(odd) && before.len() == changes.len() => {
+            let words: Vec<String> = [last].into_iter().chain(before).map(|word| text::os_word(word)).collect();
+            Err(Failure::usage(what).fix(format!("the process comes first: gpumem set {}", words.join(" "))))
+        }
+        _ => Err(usage(what, target)),
     }
 }
 
@@ -292,15 +268,13 @@ mod tests {
     fn a_process_need_not_be_named_and_several_variables_may_be() {
         for (line, means) in [
             ("LIMIT=1G", " LIMIT:1G"),
-            ("LIMIT 1G", " LIMIT:1G"),
             ("GPUMEM_LIMIT=1G pool_max=0", " GPUMEM_LIMIT:1G pool_max:0"),
-            ("limit 1G POOL_MAX 0 STRANDED=off", " limit:1G POOL_MAX:0 STRANDED:off"),
+            ("limit=1G POOL_MAX=0 STRANDED=off", " limit:1G POOL_MAX:0 STRANDED:off"),
             ("27793 LIMIT=1G", "[27793] LIMIT:1G"),
-            ("server LIMIT 1G POOL=0", "[server] LIMIT:1G POOL:0"),
+            ("server LIMIT=1G POOL=0", "[server] LIMIT:1G POOL:0"),
             ("/tmp/a=b/1-2.ledger LIMIT=1G", "[/tmp/a=b/1-2.ledger] LIMIT:1G"),
             // A process may have a variable's name.
             ("pool LIMIT=1G", "[pool] LIMIT:1G"),
-            ("pool LIMIT 1G", "[pool] LIMIT:1G"),
             ("LIMIT=", " LIMIT:"),
             ("TAG=a=b", " TAG:a=b"),
             // An unknown name is refused later.
@@ -317,6 +291,8 @@ mod tests {
             ("LIMIT=1G TAG=a 5", "the process comes first: gpumem set 5 LIMIT=1G TAG=a"),
             ("27793 LIMIT=1G 5", "\"5\" is no variable, and LIMIT=1G has its value already"),
             ("27793 LIMT 5", "\"LIMT\" is no variable"),
+            ("LIMIT 1G", "LIMIT needs a value; type: gpumem set VARIABLE=VALUE"),
+            ("27793 LIMIT=1G POOL 0", "POOL needs a value; type: gpumem set 27793 VARIABLE=VALUE"),
         ] {
             let why = parsed(line).unwrap_err();
             assert!(why.contains(says), "{line}: {why}");

@@ -58,9 +58,8 @@ pub(crate) fn stranded_words(site: &StrandedSite) -> String {
     )
 }
 
-/// Prints the part of `stats --all`; nothing if no memory was ever requested. With `every`, also a context that has
-/// nothing to tell.
-pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool, every: bool) -> std::io::Result<()> {
+/// Prints the part of `stats --all`; nothing if no memory was ever requested.
+pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     if pool.state == "unused" && !pool.seen() {
         return Ok(());
     }
@@ -83,7 +82,7 @@ pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool, every: bool) -> std::
         (pool.own_pinned_bytes, "gpumem's own, pinned", why),
     ];
     nonzero(out, units::bytes, &own)?;
-    print_contexts(out, &pool.in_contexts, every)?;
+    print_contexts(out, &pool.in_contexts)?;
     print_stranded(out, pool)
 }
 
@@ -167,10 +166,10 @@ fn print_guard(out: &mut dyn Write, guard: &Guard) -> std::io::Result<()> {
     nonzero(out, n, &seldom)
 }
 
-/// Prints one row for each context, if there are several or one is not served; with `every`, also a single one.
-fn print_contexts(out: &mut dyn Write, contexts: &[OfContext], every: bool) -> std::io::Result<()> {
+/// Prints one row for each context, if there are several or one is not served.
+fn print_contexts(out: &mut dyn Write, contexts: &[OfContext]) -> std::io::Result<()> {
     let plain = |context: &OfContext| context.reason.is_empty() && context.limit_bytes == 0;
-    if contexts.is_empty() || !every && contexts.len() < 2 && contexts.iter().all(plain) {
+    if contexts.len() < 2 && contexts.iter().all(plain) {
         return Ok(());
     }
     let why = |context: &OfContext| match context.reason.as_str() {

@@ -83,7 +83,7 @@ fn run_puts_itself_behind_a_checker_that_has_to_come_first() {
 fn run_sets_variables_and_prints_the_one_liner() {
     let dir = dir();
     let lib = library(dir.path());
-    let options = ["--stacks", "8", "--tag", "a b", "--summary", "--record-only", "1", "--ledger-max", "64MiB"];
+    let options = ["--stacks", "8", "--tag", "a b", "--summary", "1", "--record-only", "1", "--ledger-max", "64MiB"];
     let answer = run(&lib, &[&options[..], &["--print-env", "--", "echo", "it's"]].concat());
     let line = answer.out.trim();
     assert_eq!(

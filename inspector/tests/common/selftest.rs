@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// `libgpumem.so` that preloads nothing, a conformance suite of these commands of a shell for each run
-/// behind nothing and behind `b`, no HIP, and a differential tester that answers this. The path of the library.
+/// behind nothing and behind `checkpoint.b`, on a driver of a new major version or of the one that SIM_DRIVER_VERSION names, no HIP,
+/// and a differential tester that answers this. The path of the library.
 pub fn pretend(dir: &Path, first: &str, behind_b: &str, differ: &str) -> PathBuf {
     let script = |name: &str, text: String| {
         let path = dir.join(name);
@@ -16,8 +17,9 @@ pub fn pretend(dir: &Path, first: &str, behind_b: &str, differ: &str) -> PathBuf
         "conformance",
         format!(
             "#!/bin/sh\ncase \"$*\" in\n*--hip*) echo 'conformance: libamdhip64.so is not installed' >&2; exit 2 ;;\n\
-             *--list*) echo 'a (measured)'; echo 'b (measured)'; echo 'c (measured)' ;;\n\
-             *'--after b'*) {behind_b} ;;\n*) echo 'conformance: Pretended GPU, driver API 13000' >&2; {first} ;;\nesac\n"
+             *--driver*) echo '{{\"version\":'${{SIM_DRIVER_VERSION:-14000}}',\"gpus\":[{{\"name\":\"Simulated GPU\",\"capability\":[9,0]}}]}}' ;;\n\
+             *--list*) echo 'a (measured)'; echo 'checkpoint.b (measured)'; echo 'c (measured)' ;;\n\
+             *'--after checkpoint.b'*) {behind_b} ;;\n*) echo 'conformance: Pretended GPU, driver API 13000' >&2; {first} ;;\nesac\n"
         ),
     );
     script("differ", format!("#!/bin/sh\ncase \"$1\" in\nhunt) printf '%s\\n' '{differ}'; exit 1 ;;\nesac\n"));
@@ -34,6 +36,7 @@ pub fn said(name: &str, result: &str) -> String {
 /// A differential tester that found one program.
 pub const ONE_DIFFERS: &str = r#"{"programs":9,"operations":90,"differ":[{"file":"/tmp/differ-3.json","what":"answers differ\n  native    1 launch e0 = 0\n  preloaded 1 launch e0 = 700"}],"fleeting":[],"ill":["seed 4: why"]}"#;
 
+<<<<<<< HEAD
 /// Returns the answer of `gpumem selftest --rules --json` on a driver that tells what it is and can do nothing.
 pub fn rules_on_a_driver(dir: &Path, lib: &str) -> String {
     let (code, driver) = (dir.join("driver.c"), dir.join("libcuda.so.1"));
@@ -47,6 +50,10 @@ int cuDeviceGetAttribute(int *v, int a, int d) { return *v = a == 75 ? 9 : 0, d;
     let mut compile = std::process::Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     let built = compile.args(["-shared", "-fPIC", "-o"]).arg(&driver).arg(&code).status().unwrap();
     assert!(built.success());
+=======
+/// What `gpumem selftest --rules --json` answers with the pretended programs.
+pub fn rules(dir: &Path, lib: &str) -> String {
+>>>>>>> s54a
     let mut command = super::gpumem();
     command.args(["--json", "selftest", "--rules", "--place", "user", "--lib", lib]);
     // What failed is kept, in the caller's folder.

@@ -9,13 +9,14 @@ use gpumem_tests::{say, say_line};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-usage: conformance [--hip] [--filter TEXT]... [--except TEXT]... [--after NAME] [--json] [--list] [--help]
+usage: conformance [--hip] [--filter TEXT]... [--except TEXT]... [--after NAME] [--json] [--list] [--driver] [--help]
   --hip          the checks of the HIP runtime, not those of the CUDA driver
   --filter TEXT  only checks whose name contains TEXT; any of several
   --except TEXT  not those whose name contains TEXT; any of several
   --after NAME   only those behind the check of this name: goes on where one ended the process
   --json         one JSON object per check
   --list         print the names and where each rule comes from, run nothing
+  --driver       print the CUDA driver's version and devices as one JSON object, run nothing
 ";
 
 #[derive(Default)]
@@ -26,6 +27,7 @@ struct Options {
     after: Option<String>,
     json: bool,
     list: bool,
+    driver: bool,
     /// One check, in this process: how those that need their own are run.
     one: Option<String>,
 }
@@ -37,6 +39,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--hip" => options.hip = true,
             "--json" => options.json = true,
             "--list" => options.list = true,
+            "--driver" => options.driver = true,
             "--filter" => options.filters.push(args.next().ok_or("--filter needs a text")?),
             "--except" => {
                 options.exceptions.push(args.next().ok_or("--except needs a text")?);
@@ -123,6 +126,18 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if options.driver {
+        return match conformance::driver() {
+            Ok(driver) => {
+                say_line!("{driver}");
+                ExitCode::SUCCESS
+            }
+            Err(why) => {
+                eprintln!("conformance: {why}");
+                ExitCode::from(2)
+            }
+        };
+    }
     // A check that panics is a failure with a line of its own, not a backtrace.
     std::panic::set_hook(Box::new(|_| ()));
     let named = |texts: &[String], c: &Check| texts.iter().any(|t| c.name.contains(t.as_str()));

@@ -41,6 +41,7 @@ mod update;
 mod update_kernel;
 mod vmm;
 
+use cudarc::driver::sys::CUdevice_attribute;
 use fixtures::Gpu;
 use std::fmt::Debug;
 pub(crate) use update_kernel::CLUSTER_PTX;
@@ -229,13 +230,44 @@ pub fn available() -> Result<(), String> {
 /// Says why there is no driver to ask.
 pub fn device_line() -> Result<String, String> {
     available().map_err(|why| format!("no driver to ask: {why}"))?;
-    let (mut name, mut version) = ([0 as std::ffi::c_char; 128], 0);
-    cu!(cuDeviceGetName(name.as_mut_ptr(), 127, 0));
+    Ok(format!("{}, driver API {}", name(0), version()))
+}
+
+/// The driver's version, and each device's name and compute capability.
+///
+/// # Errors
+/// Says why there is no driver to ask.
+pub fn driver() -> Result<serde_json::Value, String> {
+    available().map_err(|why| format!("no driver to ask: {why}"))?;
+    let mut count = 0;
+    cu!(cuDeviceGetCount(&mut count));
+    let gpu = |device| {
+        let capability = [
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        ]
+        .map(|attribute| {
+            let mut value = 0;
+            cu!(cuDeviceGetAttribute(&mut value, attribute, device));
+            value
+        });
+        serde_json::json!({ "name": name(device), "capability": capability })
+    };
+    Ok(serde_json::json!({ "version": version(), "gpus": (0..count).map(gpu).collect::<Vec<_>>() }))
+}
+
+fn version() -> i32 {
+    let mut version = 0;
     cu!(cuDriverGetVersion(&mut version));
-    // SAFETY: the buffer was all zeroes and the driver wrote at most 127 of its 128 bytes, so a NUL
+    version
+}
+
+fn name(device: i32) -> String {
+    let mut name = [0 as std::ffi::c_char; 256];
+    cu!(cuDeviceGetName(name.as_mut_ptr(), 255, device));
+    // SAFETY: the buffer was all zeroes and the driver wrote at most 255 of its 256 bytes, so a NUL
     // remains.
-    let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) };
-    Ok(format!("{}, driver API {version}", name.to_string_lossy()))
+    unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned()
 }
 
 /// Runs one check in this process, on the first device: on CUDA in its primary context.

@@ -29,7 +29,7 @@ const VIEWS: &[&[&str]] = &[
     &["allocs", "--by", "thread"],
     &["allocs", "--by", "size", "--sort", "age"],
     &["allocs", "--by", "kind"],
-    &["allocs", "--by", "tag", "--sort", "growth", "--newer", "5m"],
+    &["allocs", "--by", "tag", "--sort", "growth", "--since", "5m"],
     &["leaks"],
     &["leaks", "--all", "--stacks", "--since", "1m"],
     &["graphs"],

@@ -23,13 +23,13 @@ fn get(running: &Running, name: &str) -> Value {
 fn the_bounds_of_the_graph_cache_change_too() {
     let running = held();
     let pid = running.pid().to_string();
-    for (name, value) in [("GRAPH_CACHE", "4"), ("graph_cache_bytes", "64MiB"), ("GPUMEM_GRAPH_IDLE", "250ms")] {
-        running.gpumem(&["set", &pid, name, value]);
+    for change in ["GRAPH_CACHE=4", "graph_cache_bytes=64MiB", "GPUMEM_GRAPH_IDLE=250ms"] {
+        running.gpumem(&["set", &pid, change]);
     }
     let cache = running.gpumem(&["stats", &pid])["cache"].clone();
     let bounds = ["max_execs", "max_bytes", "idle_ns"].map(|field| cache[field].as_u64().unwrap());
     assert_eq!(bounds, [4, 64 * MIB, 250_000_000]);
-    running.gpumem(&["set", &pid, "GRAPH_CACHE", "default"]);
+    running.gpumem(&["set", &pid, "GRAPH_CACHE=default"]);
     assert_eq!(running.gpumem(&["stats", &pid])["cache"]["max_execs"], json!(512));
     let said = running.gpumem(&["events", &pid]).to_string();
     assert!(said.contains("gpumem set GPUMEM_GRAPH_CACHE_BYTES=64MiB"), "{said}");
@@ -53,7 +53,7 @@ fn every_variable_that_can_change_does() {
         let set = running.gpumem(&["set", &format!("{}={value}", setting.name)]);
         assert_eq!((&set["old"], &set["value"]), (&json!(setting.default), &json!(value)), "{}", setting.name);
         assert_eq!(get(&running, setting.name), json!([value, "set"]), "{}", setting.name);
-        let set = running.gpumem(&["set", setting.name, "default"]);
+        let set = running.gpumem(&["set", &format!("{}=default", setting.name)]);
         assert_eq!((&set["old"], &set["value"]), (&json!(value), &json!(setting.default)), "{}", setting.name);
     }
     for setting in settings::ALL.iter().filter(|setting| setting.when == settings::When::Start) {

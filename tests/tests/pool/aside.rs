@@ -34,7 +34,7 @@ fn the_pool_steps_aside_and_serves_again() {
         assert_eq!(tell(&mut running, "pair")[..2], [0, 0], "{free}: what was freed serves it");
         let [allocs, _, used] = tell(&mut running, "keep");
         assert_eq!(allocs, 1);
-        running.gpumem(&["set", &pid, "POOL", "0"]);
+        running.gpumem(&["set", &pid, "POOL=0"]);
         assert_eq!(running.gpumem(&["stats", &pid])["pool"]["state"], "off");
         // Live memory stays, idle blocks go back to the driver, and new allocations are the driver's own.
         let [allocs, frees, now] = tell(&mut running, "pair");
@@ -43,7 +43,7 @@ fn the_pool_steps_aside_and_serves_again() {
         let [_, frees, now] = tell(&mut running, "drop");
         assert_eq!(frees, 1, "{free}: a block of the pool's is freed");
         assert!(now + 24 * MIB <= used, "{free}: {now} bytes used, {used} before");
-        running.gpumem(&["set", &pid, "POOL", "1"]);
+        running.gpumem(&["set", &pid, "POOL=1"]);
         let [first, second] = [0, 1].map(|_| tell(&mut running, "pair"));
         assert_eq!((first[0], &second[..2]), (1, &[0, 0][..]), "{free}: it serves again");
         running.tell("end");
@@ -104,7 +104,7 @@ fn the_way_of_a_free_changes_while_it_runs() {
 fn a_pool_that_was_off_at_the_start_stays_off() {
     let running = program("pool_aside").env("GPUMEM_POOL", "0").env("GPUMEM_LIMIT", "1GiB").waits().start(true);
     running.says("ready");
-    let refused = running.refused(&["set", &running.pid().to_string(), "POOL", "1"]);
+    let refused = running.refused(&["set", &running.pid().to_string(), "POOL=1"]);
     assert!(refused.contains("GPUMEM_POOL was 0 when the process started"), "{refused}");
     running.finish().ok();
 }

@@ -83,7 +83,7 @@ fn nothing_is_pressed_where_nothing_is_stranded() {
     let pid = running.pid().to_string();
     let refused = running.refused(&["trim", "--press", &pid]);
     assert!(refused.contains("given back, and nothing is pressed: no call site strands memory"), "{refused}");
-    running.gpumem(&["set", &pid, "STRANDED", "off"]);
+    running.gpumem(&["set", &pid, "STRANDED=off"]);
     let refused = running.refused(&["trim", "--press", &pid]);
     assert!(refused.contains("GPUMEM_STRANDED is off"), "{refused}");
     running.finish().ok();
@@ -94,7 +94,7 @@ fn a_bound_that_is_set_while_it_runs_holds_and_is_written_down() {
     let running = idle(&[]);
     settled(&running, 7);
     let pid = running.pid().to_string();
-    let set = running.gpumem(&["set", &pid, "POOL_MAX", "8MiB"]);
+    let set = running.gpumem(&["set", &pid, "POOL_MAX=8MiB"]);
     assert_eq!(set["variable"], "GPUMEM_POOL_MAX");
     let pool = settled(&running, 2);
     assert_eq!((&pool["idle_max_bytes"], &pool["released"]), (&json!(8 * MIB), &json!(5)), "{pool:#}");

@@ -158,7 +158,7 @@ fn command_lines(installed: &Installed) {
         &["--limit", "8GiB"][..],
         &["--tensors", "--tag", "kv cache"],
         &["--pool", "0", "--color", "never", "--stranded", "report"],
-        &["--pool", "-v", "--dir", "/tmp"],
+        &["--pool", "1", "-v", "--dir", "/tmp"],
     ] {
         assert_eq!(argv(&[options, &["train.py", "--limit", "9"]].concat()), script, "{options:?}");
     }

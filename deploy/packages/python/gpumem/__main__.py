@@ -7,12 +7,8 @@ import sys
 
 from . import CLI
 
-SWITCHED = ("0", "1", "on", "off", "true", "false", "yes", "no")
-"""What a switch takes for its value where it stands behind it, as `gpumem` itself does."""
-
-
 def options():
-    """The options of `gpumem run` that take a value: True for those that need one, False for switches, which may have one.
+    """The options of `gpumem run` that take a value.
 
     The program's own help says it: no other list can be behind.
     """
@@ -20,9 +16,9 @@ def options():
         help_text = subprocess.run([CLI, "run", "--help"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False).stdout
     except OSError:
         # Who becomes the program hears why.
-        return {}
-    lines = re.findall(r"^ +(?:(-\w), )?(--[\w-]+)( <|\[=<)", help_text.decode("utf-8", "replace"), re.MULTILINE)
-    return {name: mark == " <" for short, long, mark in lines for name in (short, long) if name}
+        return set()
+    lines = re.findall(r"^ +(?:(-\w), )?(--[\w-]+) <", help_text.decode("utf-8", "replace"), re.MULTILINE)
+    return {name for line in lines for name in line if name}
 
 
 def run_words(words):
@@ -42,10 +38,7 @@ def run_words(words):
         if "=" in word or at == len(words):
             continue
         known = options() if known is None else known
-        needs = known.get(word)
-        if words[at].startswith("-"):
-            continue
-        if needs or (needs is False and words[at].lower() in SWITCHED):
+        if word in known and not words[at].startswith("-"):
             at += 1
     return words
 

@@ -1,22 +1,17 @@
 //! Tests on the CUDA driver: the conformance suite, natively and preloaded, and the differential tester, which does
-//! both itself. They are separate programs, installed beside gpumem. Also the driver's version and devices, queried in a
-//! process of its own.
+//! both itself. They are separate programs, installed beside gpumem. The first also tells the driver's version and devices.
 
-use super::suite::{Check, Outcome, Suite, SuiteReport, Under, command, ledger, watch};
+use super::suite::{Outcome, SAYS, Suite, SuiteReport, Under, command, ledger, watch};
+use super::ways::{ACTIVE, BOTH, GRAPH_CACHE, On, WAYS, Way, decided};
 use super::{Advice, Section, Setup, SuitePart};
-use crate::failure::{Failure, plain};
-use crate::source::library::functions;
 use gpumem_wire::kinds::Mode;
-use serde::{Deserialize, Serialize};
-use std::ffi::{c_char, c_int, c_uint};
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The differential tester needs this long after its time is over: it minimises up to three failing programs, each for
 /// a minute and a half.
 const AFTERWARDS: Duration = Duration::from_secs(330);
-pub(super) const ACTIVE: (&str, &str) = ("GPUMEM_RECORD_ONLY", "0");
-pub(super) const CACHE_OFF: (&str, &str) = ("GPUMEM_GRAPH_CACHE", "0");
 
 /// The differential tester's answer.
 #[derive(Deserialize)]
@@ -70,51 +65,63 @@ pub(super) fn programs(lib: &Path) -> Result<Programs, String> {
     Ok(Programs { conformance: find("conformance")?, differ: find("differ")? })
 }
 
-/// Returns the conformance suite.
-pub(super) fn suite(program: &Path) -> Suite<'_> {
-    Suite { name: "conformance", program, args: &[] }
-}
-
-/// Its report without the preload.
-pub(super) fn natively(suite: &Suite, setup: &Setup) -> Result<SuiteReport, String> {
+/// Tests natively, then in one way after another until one holds. Returns the findings, the native report, and the parts
+/// that may be on.
+///
+/// # Errors
+/// Says why it cannot run here.
+pub(super) fn tried(setup: &Setup, programs: &Programs) -> Result<(Section, SuiteReport, On), String> {
+    let suite = Suite { name: "conformance", program: &programs.conformance, args: &[] };
     eprintln!("selftest: the rules of the CUDA driver, natively");
-    suite.natively(setup).map_err(|why| format!("the CUDA driver: {why}"))
+    let native = suite.natively(setup).map_err(|why| format!("the CUDA driver: {why}"))?;
+    let mut parts = vec![SuitePart::of("conformance", "native", &native.checks, None)];
+    let on = decided(&native.checks, |way @ (_, name, variables, _)| {
+        eprintln!("selftest: the same under the preload ({name})");
+        let conformance = suite.preloaded(setup, &native.checks, name, variables, None)?;
+        eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
+        let run = [conformance, differential(&programs.differ, setup, way)];
+        let holds = run.iter().all(|part| part.ok > 0 && part.fails_as_natively());
+        parts.extend(run);
+        Ok(holds)
+    })?;
+    Ok((Section::new("CUDA", &native, parts), native, on))
 }
 
-/// Runs everything.
+/// Tests everything, and says what to set.
 ///
 /// # Errors
 /// Says why it cannot run here.
 pub(super) fn section(setup: &Setup) -> Result<Section, String> {
-    let Programs { conformance, differ } = programs(&setup.lib)?;
-    let suite = suite(&conformance);
-    let native = natively(&suite, setup)?;
-    let by_default = by_default(&conformance, &native, &setup.under("default", &[])?);
-    eprintln!("selftest: the same under the preload");
-    let preloaded = suite.preloaded(setup, &native.checks, "preloaded", &[ACTIVE], None)?;
-    eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
-    let (differential, files) = differential(&differ, setup, &[ACTIVE]);
-    let parts = vec![SuitePart::of("conformance", "native", &native.checks, None), preloaded, differential];
-    let mut section = Section::new("CUDA", &native, parts);
-    if section.held() {
-        match by_default {
-            Ok(()) => section.notes.push("the graph cache is on by default; nothing has to be set".into()),
-            Err(why) if why.starts_with("driver ") => {
-                let why = format!(
-                    "safe here, and needed for the graph cache: {why}; gpumem selftest --rules says so for good"
-                );
-                section.advice.push(Advice::new(ACTIVE, false, why));
-            }
-            Err(why) => section.notes.push(format!("by default gpumem only records here: {why}")),
+    let programs = programs(&setup.lib)?;
+    let (mut section, native, on) = tried(setup, &programs)?;
+    let by_default = by_default(&programs.conformance, &native, &setup.under("default", &[])?);
+    match (WAYS.iter().find(|way| way.0 == on), by_default) {
+        (Some((BOTH, ..)), Ok(())) => {
+            section.notes.push("the graph cache is on by default; nothing has to be set".into());
         }
-    } else {
-        let cured = cured(&suite, setup, &native.checks, &differ, &section, &files)?;
-        section.advice.push(cured);
-        if let Err(why) = by_default {
-            section.notes.push(format!("by default gpumem only records here, and should: {why}"));
+        (Some((BOTH, ..)), Err(why)) if why.starts_with("driver ") => {
+            let why =
+                format!("safe here, and needed for the graph cache: {why}; gpumem selftest --rules says so for good");
+            section.advice.push(Advice::new(ACTIVE, false, why));
+        }
+        (Some((BOTH, ..)), Err(why)) => section.notes.push(format!("by default gpumem only records here: {why}")),
+        (way, by_default) => {
+            section.advice.push(way.map_or_else(Advice::disable, |way| without(way, &section)));
+            if let Err(why) = by_default {
+                section.notes.push(format!("by default gpumem only records here, and should: {why}"));
+            }
         }
     }
     Ok(section)
+}
+
+/// Returns the advice to turn off what this way turns off.
+fn without((_, name, variables, what): &Way, section: &Section) -> Advice {
+    let why = match section.parts[1].run == *name {
+        true => format!("this driver breaks rules that {what} is built on; nothing else differed"),
+        false => format!("preloaded programs do not do what they do natively; without {what}, what was run again did"),
+    };
+    Advice::new(variables[variables.len() - 1], true, why)
 }
 
 /// Checks that a preloaded program without settings does more than record; the error says why not.
@@ -130,23 +137,19 @@ fn by_default(conformance: &Path, native: &SuiteReport, under: &Under) -> Result
     }
 }
 
-/// Runs random graph programs, natively against preloaded with these variables. Also returns the files of those that
-/// differ.
-pub(super) fn differential(
-    differ: &Path,
-    setup: &Setup,
-    variables: &[(&'static str, &'static str)],
-) -> (SuitePart, Vec<PathBuf>) {
-    let (name, run) = ("differential", "preloaded");
+/// Runs random graph programs, natively against preloaded in this way.
+fn differential(differ: &Path, setup: &Setup, (on, run, variables, _): Way) -> SuitePart {
+    let name = "differential";
+    let caps = if on.has(GRAPH_CACHE) { "1,2,8" } else { "0" };
     let mut hunt = command(differ, None);
-    hunt.args(["hunt", "--json", "--caps", "1,2,8", "--lib"]).arg(&setup.lib);
+    hunt.args(["hunt", "--json", "--caps", caps, "--lib"]).arg(&setup.lib);
     hunt.args(variables.iter().flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")]));
     hunt.args(["--seeds", &format!("{}..{}", setup.seed, u64::MAX), "--seconds", &setup.seconds.to_string()]);
     hunt.arg("--out").arg(&setup.dir);
     let mut answer: Option<DifferAnswer> = None;
     let time = Duration::from_secs(setup.seconds) + AFTERWARDS;
     let ended = watch(hunt, Some(time), |line| answer = serde_json::from_str(&line).ok().or(answer.take()));
-    let broken = |why| (SuitePart::broken(name, run, why), Vec::new());
+    let broken = |why| SuitePart::broken(name, run, why);
     let answer = match (ended, answer) {
         (Err(why), _) => return broken(why),
         (Ok(ended), None) => return broken(format!("{}: {}", ended.words(), ended.last_words())),
@@ -165,7 +168,7 @@ pub(super) fn differential(
     if part.ok == 0 && part.failed == 0 {
         part.fail(name, "no program ran to its end");
     }
-    (part, answer.differ.into_iter().map(|found| found.file).collect())
+    part
 }
 
 /// Returns the first answers that differ; the file has all.
@@ -176,114 +179,28 @@ fn in_short(what: &str) -> String {
     if answers.is_empty() { lines().next().unwrap_or_default() } else { answers.join("; ") }
 }
 
-/// Finds the setting that helps: failed tests are run again without the graph cache.
-fn cured(
-    suite: &Suite,
-    setup: &Setup,
-    native: &[Check],
-    differ: &Path,
-    section: &Section,
-    files: &[PathBuf],
-) -> Result<Advice, String> {
-    eprintln!("selftest: what failed again, without the graph cache");
-    let again = suite.preloaded(setup, native, "cache-off", &[ACTIVE, CACHE_OFF], None)?;
-    let same = |file: &PathBuf| {
-        let mut pair = command(differ, None);
-        pair.arg("pair").arg(file).arg("--lib").arg(&setup.lib);
-        pair.args(["--env", "GPUMEM_RECORD_ONLY=0", "--env", "GPUMEM_GRAPH_CACHE=0"]);
-        watch(pair, None, |_| ()).is_ok_and(|ended| ended.status.is_some_and(|status| status.success()))
-    };
-    let why = match () {
-        () if !again.fails_as_natively() || !files.iter().all(same) => return Ok(Advice::disable()),
-        () if section.parts[1..].iter().all(SuitePart::fails_as_natively) => {
-            "this driver breaks rules that the graph cache is built on; nothing else differed"
-        }
-        () => "preloaded programs do not do what they do natively; without the graph cache, what was run again did",
-    };
-    Ok(Advice::new(CACHE_OFF, true, why))
-}
-
 /// A device, as the driver describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
 pub(super) struct Gpu {
     pub(super) name: String,
     pub(super) capability: (u32, u32),
 }
 
 /// The driver's description of itself.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Deserialize)]
 pub(super) struct Driver {
     pub(super) version: u32,
     pub(super) gpus: Vec<Gpu>,
 }
 
-/// Queries the driver in a process of its own.
-pub(super) fn asked() -> Result<Driver, String> {
-    let exe = std::env::current_exe().map_err(|error| plain(&error))?;
-    let mut asking = command(&exe, None);
-    asking.args(["selftest", "--ask-driver"]);
+/// Has the program of the checks describe the driver.
+pub(super) fn asked(programs: &Programs) -> Result<Driver, String> {
+    let mut asking = command(&programs.conformance, None);
+    asking.arg("--driver");
     let mut answer = None;
     let ended = watch(asking, None, |line| answer = serde_json::from_str(&line).ok().or(answer.take()))?;
     answer.ok_or_else(|| {
-        let said = ended.last_words().trim_start_matches("gpumem:").trim();
+        let said = ended.last_words().trim_start_matches(SAYS).trim();
         format!("the CUDA driver: {}", if said.is_empty() { ended.words() } else { said.to_owned() })
     })
-}
-
-/// Runs the hidden form of the command: one JSON line about the driver.
-///
-/// # Errors
-/// Code 2 if there is no driver or no device.
-pub(super) fn tell() -> crate::failure::Result<()> {
-    let driver = ask().map_err(Failure::usage)?;
-    let line = serde_json::to_string(&driver).map_err(|error| Failure::error(error.to_string()))?;
-    println!("{line}");
-    Ok(())
-}
-
-functions! {
-    /// The driver's functions that describe it.
-    struct Functions {
-        cuInit(c_uint);
-        cuDriverGetVersion(*mut c_int);
-        cuDeviceGetCount(*mut c_int);
-        cuDeviceGetName(*mut c_char, c_int, c_int);
-        cuDeviceGetAttribute(*mut c_int, c_int, c_int);
-    }
-}
-
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
-const CAPABILITY: [c_int; 2] = [75, 76];
-
-fn ask() -> Result<Driver, String> {
-    // SAFETY: loading runs the initialisers of NVIDIA's driver, which NVIDIA makes fit for any
-    // program.
-    let library = unsafe { libloading::Library::new("libcuda.so.1") };
-    let library = library.map_err(|_| "there is no libcuda.so.1: no driver is installed here")?;
-    let cuda = Functions::of(library).map_err(|name| format!("libcuda.so.1 lacks {name}"))?;
-    let ok = |name: &str, status: c_int| (status == 0).then_some(()).ok_or_else(|| format!("{name} gives {status}"));
-    let (mut version, mut count) = (0, 0);
-    // SAFETY: the types are cuda.h's, the library stays open, and the out-parameters are locals of
-    // those types.
-    unsafe {
-        ok("cuInit", (cuda.cuInit)(0))?;
-        ok("cuDriverGetVersion", (cuda.cuDriverGetVersion)(&mut version))?;
-        ok("cuDeviceGetCount", (cuda.cuDeviceGetCount)(&mut count))?;
-    }
-    let mut gpus = Vec::new();
-    for device in 0..count {
-        let (mut name, mut capability) = ([0_u8; 256], [0; 2]);
-        // SAFETY: the types are cuda.h's, and cuInit succeeded. The driver writes at most
-        // `name.len()` bytes of the name, and each value is one element of `capability`.
-        unsafe {
-            ok("cuDeviceGetName", (cuda.cuDeviceGetName)(name.as_mut_ptr().cast(), name.len() as c_int, device))?;
-            for (value, attribute) in capability.iter_mut().zip(CAPABILITY) {
-                ok("cuDeviceGetAttribute", (cuda.cuDeviceGetAttribute)(value, attribute, device))?;
-            }
-        }
-        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        let name = String::from_utf8_lossy(&name[..len]).into_owned();
-        gpus.push(Gpu { name, capability: (capability[0] as u32, capability[1] as u32) });
-    }
-    Ok(Driver { version: version as u32, gpus })
 }

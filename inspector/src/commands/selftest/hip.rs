@@ -1,7 +1,8 @@
 //! Tests on the HIP runtime: its suite natively, under the graph cache, and with retargeting by whole updates.
 
-use super::cuda::{ACTIVE, CACHE_OFF, helper};
+use super::cuda::helper;
 use super::suite::{Outcome, Suite};
+use super::ways::{ACTIVE, CACHE_OFF};
 use super::{Advice, Section, Setup, SuitePart};
 use gpumem_wire::counters;
 

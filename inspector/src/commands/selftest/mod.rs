@@ -5,11 +5,13 @@
 //! * [`hip`]: graphs and memory through the HIP runtime, by one of these programs.
 //! * [`rules`]: `--rules`, the verdict that later processes follow.
 //! * [`suite`]: runs a suite of checks, even if its process dies.
+//! * [`ways`]: what may be on.
 
 mod cuda;
 mod hip;
 mod rules;
 mod suite;
+mod ways;
 
 use crate::args::{number, number_in};
 use crate::context::Context;
@@ -26,7 +28,8 @@ use suite::{Check, Outcome, SuiteReport};
 /// Try gpumem on this machine's GPU: compare native and preloaded runs, say what may be switched on
 ///
 /// On the CUDA driver the selftest checks every rule of the driver that gpumem is built on, natively and preloaded. It
-/// also runs random graph programs natively and preloaded, with graph caches of 1, 2 and 8 execs, and compares them. On
+/// also runs random graph programs natively and preloaded, with graph caches of 1, 2 and 8 execs, and compares them. If an
+/// answer differs, it does the same without the graph cache, then without the pool, until nothing differs. On
 /// HIP it runs graphs of memsets, copies, child graphs and (if libhiprtc is installed) kernels: natively, under the graph
 /// cache, and with GPUMEM_HIP_RETARGET=1. It also frees memory and allocates it again. It changes nothing on this machine,
 /// except that --rules writes a verdict. Close other programs that use the GPU: the checks take memory, and other work
@@ -62,9 +65,6 @@ pub(crate) struct Args {
     /// Try nothing if that place already has a verdict on this driver, GPU and release
     #[arg(long, requires = "rules")]
     if_missing: bool,
-    /// What the CUDA driver tells of itself: one JSON line
-    #[arg(long, hide = true)]
-    ask_driver: bool,
 }
 
 /// Data that every part needs.
@@ -85,11 +85,7 @@ impl Setup {
     }
 
     /// Returns the environment to run a part of this name under the preload. The error says why it cannot run here.
-    fn under(
-        &self,
-        part: &str,
-        variables: &[(&'static str, &'static str)],
-    ) -> std::result::Result<suite::Under<'_>, String> {
+    fn under(&self, part: &str, variables: &[ways::Variable]) -> std::result::Result<suite::Under<'_>, String> {
         let ledgers = self.dir.join(format!("ledgers-{part}"));
         private(&ledgers).map_err(|failure| failure.what)?;
         Ok(suite::Under { lib: &self.lib, ledgers, variables: variables.to_vec() })
@@ -189,7 +185,7 @@ struct Advice {
 }
 
 impl Advice {
-    fn new((variable, value): (&'static str, &'static str), needed: bool, why: impl Into<String>) -> Self {
+    fn new((variable, value): ways::Variable, needed: bool, why: impl Into<String>) -> Self {
         Self { variable, value, needed, why: why.into() }
     }
 
@@ -220,19 +216,50 @@ impl Section {
     }
 }
 
+/// What was found.
+#[derive(Serialize)]
+struct Findings {
+    sections: Vec<Section>,
+    /// Checks that could not run here, and why.
+    not_run: Vec<String>,
+    /// The verdict that later processes follow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<rules::WrittenVerdict>,
+}
+
+impl Findings {
+    /// Tests everything that this machine has.
+    fn of(setup: &Setup) -> Self {
+        let (mut sections, mut not_run) = (Vec::new(), Vec::new());
+        for section in [cuda::section(setup), hip::section(setup)] {
+            match section {
+                Ok(section) => sections.push(section),
+                Err(why) => not_run.push(why),
+            }
+        }
+        Self { sections, not_run, written: None }
+    }
+
+    fn verdict(&self) -> &'static str {
+        let held = self.sections.iter().all(Section::held);
+        match &self.written {
+            None if self.sections.is_empty() => "could-not-run",
+            Some(_) if self.sections.is_empty() => "there",
+            written if written.as_ref().map_or(held, |written| written.pool && written.graph_cache) => "held",
+            _ => "failed",
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Report {
     /// `held`, `failed`, `could-not-run`, `there`.
     verdict: &'static str,
-    sections: Vec<Section>,
-    /// Checks that could not run here, and why.
-    not_run: Vec<String>,
+    #[serde(flatten)]
+    findings: Findings,
     /// Folder of failing programs, answers and ledgers.
     #[serde(skip_serializing_if = "Option::is_none")]
     put: Option<PathBuf>,
-    /// The verdict that later processes follow.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    written: Option<rules::WrittenVerdict>,
 }
 
 impl Args {
@@ -241,13 +268,6 @@ impl Args {
     /// # Errors
     /// [`Code::Error`] if a check failed, [`Code::Usage`] (2) if nothing could be run.
     pub(super) fn run(&self, context: &Context) -> Result<()> {
-        if cfg!(target_feature = "crt-static") {
-            let why = "this gpumem is linked statically, and cannot load the driver's libraries";
-            return Err(Failure::usage(why).fix("use the one that lies beside libgpumem.so"));
-        }
-        if self.ask_driver {
-            return cuda::tell();
-        }
         let cannot = |failure: Failure| Failure { code: Code::Usage, ..failure };
         let lib = library::find(self.lib.as_deref()).map_err(cannot)?;
         library::preload(&lib, None).map_err(cannot)?;
@@ -262,37 +282,17 @@ impl Args {
         };
         private(&dir).map_err(cannot)?;
         let setup = Setup { lib, dir, passing, seconds: self.seconds, seed: self.seed };
-        if self.rules {
-            return rules::run(setup, self, context);
-        }
-        let (mut sections, mut not_run) = (Vec::new(), Vec::new());
-        for section in [cuda::section(&setup), hip::section(&setup)] {
-            match section {
-                Ok(section) => sections.push(section),
-                Err(why) => not_run.push(why),
+        let findings = if self.rules { rules::findings(&setup, self)? } else { Findings::of(&setup) };
+        let verdict = findings.verdict();
+        let put = self.keep.is_some() && verdict != "there" || verdict == "failed";
+        context.print(&Report { verdict, findings, put: put.then(|| setup.kept()) }, print)?;
+        match (verdict, self.rules) {
+            ("failed", true) => {
+                Err(Failure::error("a rule does not hold: the verdict turns off the parts that rely on it"))
             }
-        }
-        let verdict = match () {
-            () if sections.is_empty() => "could-not-run",
-            () if sections.iter().all(Section::held) => "held",
-            () => "failed",
-        };
-        let put = self.keep.is_some() || verdict == "failed";
-        let report = Report { verdict, sections, not_run, put: put.then(|| setup.kept()), written: None };
-        report.finish(context, "a part of the selftest failed", "the selftest could not run")
-    }
-}
-
-impl Report {
-    /// Prints the report.
-    ///
-    /// # Errors
-    /// The first text if something failed, the second if nothing could be run.
-    fn finish(&self, context: &Context, failed: &str, could_not_run: &str) -> Result<()> {
-        context.print(self, print)?;
-        match self.verdict {
-            "failed" => Err(Failure::error(failed)),
-            "could-not-run" => Err(Failure::usage(could_not_run)),
+            ("failed", false) => Err(Failure::error("a part of the selftest failed")),
+            ("could-not-run", true) => Err(Failure::usage("the selftest could not run, and there is no verdict")),
+            ("could-not-run", false) => Err(Failure::usage("the selftest could not run")),
             _ => Ok(()),
         }
     }
@@ -302,7 +302,7 @@ impl Report {
 const SHOWN: usize = 12;
 
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    for section in &report.sections {
+    for section in &report.findings.sections {
         writeln!(out, "{}  {}", paint(HEAD, text::clean(&section.device)), section.vendor)?;
         for part in &section.parts {
             print_part(out, part)?;
@@ -322,13 +322,13 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
             writeln!(out, "  {}", text::clean(note))?;
         }
     }
-    for why in &report.not_run {
+    for why in &report.findings.not_run {
         writeln!(out, "{} {}", paint(DIM, "not run:"), text::clean(why))?;
     }
     if let Some(put) = &report.put {
         writeln!(out, "{} {}", paint(DIM, "answers, ledgers and failing programs are in"), put.display())?;
     }
-    if let Some(written) = &report.written {
+    if let Some(written) = &report.findings.written {
         let word = |on| if on { "on" } else { "off" };
         let (pool, cache) = (word(written.pool), word(written.graph_cache));
         writeln!(out, "{} {}: pool {pool}, graph cache {cache}", paint(HEAD, "verdict"), written.path.display())?;

@@ -1,13 +1,9 @@
 //! `gpumem selftest --rules`: checks the rules of the CUDA driver, natively and preloaded, and writes a verdict that
-//! every later process follows ([`gpumem_wire::verdict`]).
-//!
-//! A broken rule turns off in the verdict everything that relies on it: of the ways to run gpumem without it, the first
-//! one is chosen in which every check answers as natively. If there is none, gpumem only records.
+//! every later process follows ([`gpumem_wire::verdict`]): what may be on. If that is nothing, gpumem only records.
 
-use super::cuda::{self, Driver, Gpu, Programs};
-use super::suite::{Check, Outcome, Suite};
-use super::{Args, Report, Section, Setup, SuitePart};
-use crate::context::Context;
+use super::cuda::{self, Driver, Gpu};
+use super::ways::{GRAPH_CACHE, POOL};
+use super::{Args, Findings, Setup};
 use crate::failure::{Failure, Result, plain};
 use gpumem_wire::verdict::{self, Subject, Verdict};
 use rustix::process::geteuid;
@@ -43,155 +39,46 @@ impl WrittenVerdict {
     }
 }
 
-/// Families of checks by the parts that rely on those rules: the prefixes of their names.
-const FAMILIES: [(On, &[&str]); 4] = [
-    (BOTH, &["capture", "context", "procaddr", "sticky"]),
-    (POOL, &["async", "barrier", "give_back", "memory", "pointers", "vmm"]),
-    (
-        GRAPH_CACHE,
-        &["attributes", "copies", "gates", "graph", "handles", "nodes", "pairing", "serial", "setters", "update"],
-    ),
-    (NOTHING, &["checkpoint"]),
-];
-
-/// The parts that are on, as bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct On(u8);
-
-const NOTHING: On = On(0);
-const POOL: On = On(1);
-const GRAPH_CACHE: On = On(2);
-const BOTH: On = On(3);
-
-impl On {
-    /// Returns the parts that stay on without this rule.
-    fn without(self, check: &str) -> Self {
-        let family = check.split('.').next().unwrap_or_default();
-        // An unknown rule concerns everything.
-        let of = FAMILIES.iter().find(|(_, names)| names.contains(&family)).map_or(BOTH, |(of, _)| *of);
-        Self(self.0 & !of.0)
-    }
-
-    fn has(self, part: Self) -> bool {
-        self.0 & part.0 == part.0
-    }
+/// Returns the verdict of that place on the device to be tested, if the user asked for no second one and later processes
+/// of this user accept it.
+fn there(dir: &Path, subject: &Subject, args: &Args) -> Option<WrittenVerdict> {
+    let (found, _) = verdict::find(&[dir.to_owned()], subject, geteuid().as_raw());
+    found.filter(|_| args.if_missing).map(|found| WrittenVerdict::of(found.path, found.verdict))
 }
 
-/// A way to run gpumem: the parts that are on, its name, and its variables.
-type Way = (On, &'static str, &'static [(&'static str, &'static str)]);
-
-const WAYS: [Way; 3] = [
-    (BOTH, "preloaded", &[cuda::ACTIVE]),
-    (POOL, "cache-off", &[cuda::ACTIVE, cuda::CACHE_OFF]),
-    (GRAPH_CACHE, "pool-off", &[cuda::ACTIVE, ("GPUMEM_POOL", "0")]),
-];
-
-/// Runs the checks and writes the verdict.
+/// Tests the first device, and writes the verdict on its kind; names the kinds that were not tested.
 ///
 /// # Errors
-/// `Code::Error` if a check failed: the verdict turns that part off. `Code::Usage` (2) if nothing could be run or
-/// the verdict could not be written: there is none then.
-pub(super) fn run(setup: Setup, args: &Args, context: &Context) -> Result<()> {
-    let cannot = |why: String| Failure::usage(why);
-    let dir = directory(args.place).map_err(cannot)?;
-    let tried = cuda::programs(&setup.lib).and_then(|programs| Ok((cuda::asked()?, programs)));
-    let there = match &tried {
-        Ok((driver, _)) if args.if_missing => there(&dir, driver),
-        _ => None,
-    };
-    if let Some(written) = there {
-        let report = Report { verdict: "there", sections: vec![], not_run: vec![], put: None, written: Some(written) };
-        return report.finish(context, "", "");
-    }
-    let (section, written, not_run) = match tried.and_then(|(driver, programs)| tried_on(&setup, &driver, &programs)) {
-        Ok((section, verdict, others)) => {
-            let path = write(&dir, &verdict).map_err(cannot)?;
-            (Some(section), Some(WrittenVerdict::of(path, verdict)), others)
+/// `Code::Usage` (2) if the verdict could not be written: there is none then.
+pub(super) fn findings(setup: &Setup, args: &Args) -> Result<Findings> {
+    let dir = directory(args.place).map_err(Failure::usage)?;
+    let tried = || {
+        let programs = cuda::programs(&setup.lib)?;
+        let Driver { version, gpus } = cuda::asked(&programs)?;
+        let first = gpus.first().ok_or("the CUDA driver: it has no device")?;
+        let release = env!("CARGO_PKG_VERSION").to_owned();
+        let subject = Subject { release, driver: version, gpu: first.name.clone(), capability: first.capability };
+        if let Some(there) = there(&dir, &subject, args) {
+            return Ok(Err(there));
         }
-        Err(why) => (None, None, vec![why]),
+        let (section, _, on) = cuda::tried(setup, &programs)?;
+        let mut others: Vec<&Gpu> = gpus.iter().filter(|gpu| *gpu != first).collect();
+        others.dedup();
+        let others = others.iter().map(|gpu| {
+            let Gpu { name, capability: (major, minor) } = gpu;
+            format!("{name} ({major}.{minor}): name it in CUDA_VISIBLE_DEVICES to try it")
+        });
+        Ok(Ok((section, Verdict { subject, pool: on.has(POOL), graph_cache: on.has(GRAPH_CACHE) }, others.collect())))
     };
-    let verdict = match &written {
-        None => "could-not-run",
-        Some(WrittenVerdict { pool: true, graph_cache: true, .. }) => "held",
-        Some(_) => "failed",
-    };
-    let put = args.keep.is_some() || verdict == "failed";
-    let report =
-        Report { verdict, sections: section.into_iter().collect(), not_run, put: put.then(|| setup.kept()), written };
-    let failed = "a rule does not hold: the verdict turns off the parts that rely on it";
-    report.finish(context, failed, "the selftest could not run, and there is no verdict")
-}
-
-/// Returns the subject of a verdict: one kind of device under a driver.
-fn subject(driver: &Driver, gpu: &Gpu) -> Subject {
-    let release = env!("CARGO_PKG_VERSION").to_owned();
-    Subject { release, driver: driver.version, gpu: gpu.name.clone(), capability: gpu.capability }
-}
-
-/// Returns a directory's verdict on the device to be tested, if later processes of this user accept it.
-fn there(dir: &Path, driver: &Driver) -> Option<WrittenVerdict> {
-    let subject = subject(driver, driver.gpus.first()?);
-    let (found, _) = verdict::find(&[dir.to_owned()], &subject, geteuid().as_raw());
-    found.map(|found| WrittenVerdict::of(found.path, found.verdict))
-}
-
-/// The findings on the first device, the verdict on its kind, and the kinds that were not tested.
-type Tried = (Section, Verdict, Vec<String>);
-
-fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result::Result<Tried, String> {
-    let first = driver.gpus.first().ok_or("the CUDA driver: it has no device")?;
-    let suite = cuda::suite(&programs.conformance);
-    let native = cuda::natively(&suite, setup)?;
-    let mut parts = vec![SuitePart::of("conformance", "native", &native.checks, None)];
-    let on = decided(&native.checks, |way| {
-        let run = preloaded(setup, &suite, programs, &native.checks, way)?;
-        let holds = run.iter().all(|part| part.ok > 0 && part.fails_as_natively());
-        parts.extend(run);
-        Ok(holds)
-    })?;
-    let subject = subject(driver, first);
-    let mut others: Vec<&Gpu> = driver.gpus.iter().filter(|gpu| *gpu != first).collect();
-    others.dedup();
-    let others = others.iter().map(|gpu| {
-        let Gpu { name, capability: (major, minor) } = gpu;
-        format!("{name} ({major}.{minor}): name it in CUDA_VISIBLE_DEVICES to try it")
-    });
-    let section = Section::new("CUDA", &native, parts);
-    Ok((section, Verdict { subject, pool: on.has(POOL), graph_cache: on.has(GRAPH_CACHE) }, others.collect()))
-}
-
-/// Returns the parts that may be on: as many as possible of those that no broken rule concerns, and only those that
-/// pass `holds`.
-fn decided(
-    native: &[Check],
-    mut holds: impl FnMut(Way) -> std::result::Result<bool, String>,
-) -> std::result::Result<On, String> {
-    let broken = native.iter().filter(|check| check.result == Outcome::Fail);
-    let most = broken.fold(BOTH, |on, check| on.without(&check.name));
-    for way in WAYS.into_iter().filter(|way| most.has(way.0)) {
-        if holds(way)? {
-            return Ok(way.0);
+    let (sections, written, not_run) = match tried() {
+        Err(why) => (vec![], None, vec![why]),
+        Ok(Err(there)) => (vec![], Some(there), vec![]),
+        Ok(Ok((section, verdict, others))) => {
+            let path = write(&dir, &verdict).map_err(Failure::usage)?;
+            (vec![section], Some(WrittenVerdict::of(path, verdict)), others)
         }
-    }
-    Ok(NOTHING)
-}
-
-/// Runs the checks under the preload with these parts on, and random graph programs if the graph cache is on.
-fn preloaded(
-    setup: &Setup,
-    suite: &Suite,
-    programs: &Programs,
-    native: &[Check],
-    (on, name, variables): Way,
-) -> std::result::Result<Vec<SuitePart>, String> {
-    eprintln!("selftest: the same under the preload ({name})");
-    let mut parts = vec![suite.preloaded(setup, native, name, variables, None)?];
-    if on.has(GRAPH_CACHE) {
-        eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
-        let (part, _) = cuda::differential(&programs.differ, setup, variables);
-        parts.push(SuitePart { run: name, ..part });
-    }
-    Ok(parts)
+    };
+    Ok(Findings { sections, not_run, written })
 }
 
 /// Returns the directory of the verdict.
@@ -230,63 +117,6 @@ fn write(dir: &Path, verdict: &Verdict) -> std::result::Result<PathBuf, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
-
-    fn checks(failed: &[&str]) -> Vec<Check> {
-        let check = |name: &str, result| Check { name: name.to_owned(), result, detail: Vec::new() };
-        let ok = ["memory.zero", "graph.held"].map(|name| check(name, Outcome::Ok));
-        failed.iter().map(|name| check(name, Outcome::Fail)).chain(ok).collect()
-    }
-
-    /// Returns the decision if these checks fail natively and those ways to run it hold, and the ways that were tried.
-    fn on(native: &[&str], held: &[On]) -> (On, Vec<On>) {
-        let mut tried = Vec::new();
-        let on = decided(&checks(native), |(on, ..)| {
-            tried.push(on);
-            Ok(held.contains(&on))
-        });
-        (on.unwrap(), tried)
-    }
-
-    #[test]
-    fn as_much_is_on_as_holds() {
-        assert_eq!(on(&[], &[BOTH, POOL]), (BOTH, vec![BOTH]));
-        assert_eq!(on(&[], &[POOL, GRAPH_CACHE]), (POOL, vec![BOTH, POOL]));
-        assert_eq!(on(&[], &[GRAPH_CACHE]), (GRAPH_CACHE, vec![BOTH, POOL, GRAPH_CACHE]));
-        assert_eq!(on(&[], &[]), (NOTHING, vec![BOTH, POOL, GRAPH_CACHE]));
-    }
-
-    #[test]
-    fn what_a_broken_rule_concerns_is_not_even_tried() {
-        assert_eq!(on(&["graph.x"], &[BOTH, POOL]), (POOL, vec![POOL]));
-        assert_eq!(on(&["give_back.x"], &[BOTH, GRAPH_CACHE]), (GRAPH_CACHE, vec![GRAPH_CACHE]));
-        assert_eq!(on(&["gates.x"], &[BOTH, POOL]), (POOL, vec![POOL]));
-        assert_eq!(on(&["barrier.x"], &[BOTH, GRAPH_CACHE]), (GRAPH_CACHE, vec![GRAPH_CACHE]));
-        assert_eq!(on(&["capture.x"], &[BOTH, POOL]), (NOTHING, vec![]));
-        assert_eq!(on(&["graph.x", "memory.y"], &[BOTH, POOL]), (NOTHING, vec![]));
-        assert_eq!(on(&["somethingnew.x"], &[BOTH, POOL]), (NOTHING, vec![]));
-    }
-
-    /// Returns the families of the suite, from the names of checks in its source.
-    fn families_of_the_suite() -> BTreeSet<String> {
-        let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/src/conformance");
-        let files = fs::read_dir(suite).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file());
-        let family = |made: &str| made.split_once('"')?.1.split_once('.').map(|(family, _)| family.to_owned());
-        let of_file = |path| {
-            let text = fs::read_to_string(path).unwrap();
-            let made = ["Check::measured(", "Check::documented("].map(|call| text.split(call).skip(1));
-            made.into_iter().flatten().filter_map(family).collect::<Vec<_>>()
-        };
-        files.flat_map(of_file).collect()
-    }
-
-    #[test]
-    fn every_family_of_the_suite_has_a_row() {
-        let all: Vec<String> = FAMILIES.iter().flat_map(|(_, names)| *names).map(|name| (*name).to_owned()).collect();
-        let rows: BTreeSet<String> = all.iter().cloned().collect();
-        assert_eq!(rows.len(), all.len(), "a family has two rows");
-        assert_eq!(families_of_the_suite(), rows);
-    }
 
     #[test]
     fn a_verdict_is_written_for_every_reader() {

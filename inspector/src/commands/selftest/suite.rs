@@ -151,7 +151,7 @@ pub(super) struct SuiteReport {
 }
 
 /// Beginning of the line in which the program names the device, or says why there is none.
-const SAYS: &str = "conformance:";
+pub(super) const SAYS: &str = "conformance:";
 
 /// A suite of the program `conformance`.
 pub(super) struct Suite<'a> {

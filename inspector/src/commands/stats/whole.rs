@@ -21,7 +21,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> st
     report::shared::print_left(out, &report.left_by_graphs, ledger)?;
     report::shared::print(out, &report.sharing, true)?;
     print_host(out, &report.host)?;
-    report::pool::print_part(out, &report.overview.pool, false)?;
+    report::pool::print_part(out, &report.overview.pool)?;
     report::cache::print_part(out, &report.overview.cache)?;
     print_growth(out, report)?;
     print_counters(out, report)?;

@@ -2,7 +2,7 @@
 
 use super::keys::{self, reading};
 use super::look::{Look, Tab};
-use super::state::{Prompt, State};
+use super::state::State;
 use crate::args::name_of;
 use crate::text::{self, units};
 use crate::view::painted::{self, wrapped};
@@ -35,9 +35,9 @@ pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> (u
     let look = look.filter(|look| look.ask.whom == state.ask.whom && look.ask.tab == state.ask.tab);
     painted::line(buffer, area, &parts(area.width, &header(state, look)));
     let last = Rect { y: area.bottom() - 1, height: 1, ..area };
-    match &state.prompt {
-        Some(prompt) => self::prompt(buffer, last, prompt),
-        None => painted::line(buffer, last, &footer(state, look, area.width)),
+    match state.is_typing() {
+        true => typed(buffer, last, &state.filter),
+        false => painted::line(buffer, last, &footer(state, look, area.width)),
     }
     let body = Rect { y: area.y + 1, height: area.height - 2, ..area };
     match (state.help, look) {
@@ -81,10 +81,6 @@ fn header(state: &State, look: Option<&Look>) -> Vec<(String, anstyle::Style)> {
         };
         parts = Tab::value_variants().iter().enumerate().map(tab).collect();
     }
-    // What changes the meaning of the numbers always fits.
-    if let Some(age) = look.and_then(|look| look.head.as_ref()?.baseline_ns) {
-        parts.insert(0, (format!("Δ {}", units::span(age)), CHOSEN));
-    }
     match state.ask.paused {
         true => parts.insert(0, ("paused".into(), CHOSEN)),
         false => parts.push((format!("every {}", units::span(pace.as_nanos() as u64)), DIM)),
@@ -122,13 +118,14 @@ fn footer(state: &State, look: Option<&Look>, width: u16) -> String {
     parts(width, &said)
 }
 
-fn prompt(buffer: &mut Buffer, area: Rect, prompt: &Prompt) {
-    let label = prompt.label();
-    painted::line(buffer, area, &paint(HEAD, &label));
+/// Draws the filter that is being typed.
+fn typed(buffer: &mut Buffer, area: Rect, filter: &str) {
+    const LABEL: &str = "only rows with: ";
+    painted::line(buffer, area, &paint(HEAD, LABEL));
     let width = usize::from(area.width);
-    let at = text::width(&label).min(width);
+    let at = LABEL.len().min(width);
     // Show the end of the typed text.
-    let typed: Vec<char> = prompt.text.chars().collect();
+    let typed: Vec<char> = filter.chars().collect();
     let tail: String = typed[typed.len().saturating_sub(width.saturating_sub(at + 1))..].iter().collect();
     let rest = Rect { x: area.x + at as u16, width: area.width - at as u16, ..area };
     painted::line(buffer, rest, &text::clean(&tail));

@@ -21,10 +21,6 @@ pub(super) enum Does {
     OtherGroup(bool),
     Filter,
     Pause,
-    Baseline,
-    EndBaseline,
-    Mark,
-    Trim,
     Slower,
     Faster,
     Now,
@@ -36,7 +32,7 @@ pub(super) enum Does {
 pub(super) const KEYS: &[(&str, &str)] = &[
     ("?", "show these keys, or hide them"),
     ("q, Ctrl-C", "quit"),
-    ("1 … 5, Tab, ← →", "go to a tab"),
+    ("1 … 4, Tab, ← →", "go to a tab"),
     ("↑ ↓, j k, PgUp PgDn, Home End", "go through the rows"),
     ("Enter", "show all about a row; in the list of processes: open one"),
     ("Esc", "go back to the rows, remove the filter, or go back to the processes"),
@@ -47,9 +43,6 @@ pub(super) const KEYS: &[(&str, &str)] = &[
     ),
     ("/", "show only rows with a text"),
     ("Space, p", "pause, go on"),
-    ("b, B", "b: count growth from now on (Overview, Allocations); B: undo b"),
-    ("m", "set a mark in the process (asks for its name)"),
-    ("t", "trim: give what the pool keeps back to the driver (asks first)"),
     ("+, -, R", "look less often, more often, at once"),
     ("Ctrl-L, Ctrl-Z", "draw anew, suspend"),
 ];
@@ -72,7 +65,6 @@ pub(super) fn reading(tab: Tab, of_one: bool) -> &'static [&'static str] {
         Tab::Graphs => {
             &["As gpumem graphs: what the graph cache holds and does, and a row for each group. ~: estimates."]
         }
-        Tab::Pool => &["As gpumem stats --all: what the pool keeps and did. t gives idle memory back to the driver."],
         Tab::Events => &["As gpumem events, the newest first. Red: something failed. Yellow: something to look at."],
     }
 }
@@ -94,7 +86,7 @@ pub(super) fn meaning(event: &KeyEvent) -> Option<Does> {
         _ if !held.is_empty() => return None,
         Char('?') | F(1) => Does::Help,
         Char('q') => Does::Quit,
-        Char(digit @ '1'..='5') => Does::Tab(Tab::value_variants()[digit as usize - '1' as usize]),
+        Char(digit @ '1'..='4') => Does::Tab(Tab::value_variants()[digit as usize - '1' as usize]),
         KeyCode::Tab | Right => Does::OtherTab(true),
         BackTab | Left => Does::OtherTab(false),
         Char('k') => Does::Scroll(Up),
@@ -109,10 +101,6 @@ pub(super) fn meaning(event: &KeyEvent) -> Option<Does> {
         Char('G') => Does::OtherGroup(false),
         Char('/') => Does::Filter,
         Char(' ' | 'p') => Does::Pause,
-        Char('b') => Does::Baseline,
-        Char('B') => Does::EndBaseline,
-        Char('m') => Does::Mark,
-        Char('t') => Does::Trim,
         Char('+') => Does::Slower,
         Char('-') => Does::Faster,
         Char('R') => Does::Now,
@@ -142,7 +130,7 @@ mod tests {
         assert_eq!(press(KeyCode::Char('S'), KeyModifiers::SHIFT), Some(Does::OtherSort(false)));
         assert_eq!((press(KeyCode::Char('c'), control), press(KeyCode::Char('c'), none)), (Some(Does::Quit), None));
         assert_eq!((press(KeyCode::Char('q'), none), press(KeyCode::Char('q'), control)), (Some(Does::Quit), None));
-        assert_eq!(press(KeyCode::Char('5'), none), Some(Does::Tab(Tab::Events)));
+        assert_eq!(press(KeyCode::Char('4'), none), Some(Does::Tab(Tab::Events)));
         // Each single character that the help names has a meaning.
         let named = KEYS.iter().flat_map(|(keys, _)| keys.split([',', ' '])).filter(|key| key.chars().count() == 1);
         for key in named.filter(|key| key.is_ascii()) {

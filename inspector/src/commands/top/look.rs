@@ -14,7 +14,6 @@ pub(super) enum Tab {
     Overview,
     Allocations,
     Graphs,
-    Pool,
     Events,
 }
 
@@ -28,8 +27,6 @@ pub(super) struct Ask {
     pub graphs_by: graphs::By,
     /// The row shown in detail.
     pub detail: Option<String>,
-    /// Number of the baseline, from which growth counts. 0: growth is that of the commands.
-    pub baseline: u64,
     pub interval: Duration,
     pub paused: bool,
 }
@@ -39,8 +36,6 @@ pub(super) struct Ask {
 pub(super) struct Look {
     /// The request.
     pub ask: Ask,
-    /// `None`: all processes.
-    pub head: Option<Head>,
     /// Painted lines that the command prints above its rows.
     pub lines: Vec<String>,
     /// Totals over time.
@@ -52,17 +47,6 @@ pub(super) struct Look {
     pub unnamed: usize,
     /// Time from this look to the next.
     pub pace: Duration,
-}
-
-/// The process, as far as keys need to know it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Head {
-    pub pid: u32,
-    pub running: bool,
-    /// Bytes that the pool could release.
-    pub idle_bytes: u64,
-    /// Age of the baseline.
-    pub baseline_ns: Option<u64>,
 }
 
 /// The rows to choose from, which can be sorted and filtered.

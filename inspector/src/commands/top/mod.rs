@@ -15,18 +15,19 @@ use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::view::plain::{Means, is_utf8};
 use crate::view::screen::{Screen, Woken};
+use keys::Does;
 use look::Look;
 use ratatui::crossterm::event::{Event, KeyEventKind};
-use state::{Effect, State};
+use state::State;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
-use worker::{FromWorker, ToWorker, Worker};
+use worker::{ToWorker, Worker};
 
 /// Watch a process, or all of them: what is live and what grows, with keys
 ///
-/// Needs a terminal. gpumem stats and gpumem allocs print text and JSON.
+/// Needs a terminal, and changes nothing in the process. gpumem stats and gpumem allocs print text and JSON.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = keys::help())]
 pub(crate) struct Args {
@@ -35,9 +36,6 @@ pub(crate) struct Args {
     /// Time between two refreshes: seconds, or a time such as 500ms or 2m
     #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval(Duration::from_secs(86_400)))]
     interval: Duration,
-    /// Change nothing in the process: no mark, no trim
-    #[arg(long)]
-    readonly: bool,
     /// Draw only with ASCII characters; the default if the locale is not UTF-8
     #[arg(long)]
     ascii: bool,
@@ -74,7 +72,7 @@ fn watch(args: &Args, context: &Context) -> Result<()> {
     let mut screen = Screen::open(means(args)).map_err(terminal)?;
     let worker = Worker::start(context.world.clone(), args.target.clone(), screen.waker());
     let worker = worker.map_err(|error| Failure::io("cannot start the thread that reads ledgers", &error))?;
-    let mut live = LiveView { state: State::new(whom, args.interval, args.readonly), worker, look: None, asked: None };
+    let mut live = LiveView { state: State::new(whom, args.interval), worker, look: None, asked: None };
     loop {
         live.ask();
         let mut fits = (1, 0);
@@ -139,12 +137,11 @@ impl LiveView {
             // Request the new look before the key's effect.
             self.ask();
             match effect {
-                Some(Effect::Quit) => return Ok(true),
-                Some(Effect::Suspend) => screen.suspend()?,
-                Some(Effect::Redraw) => screen.forget()?,
-                Some(Effect::Now) => self.worker.send(ToWorker::Now),
-                Some(Effect::Act(request)) => self.worker.send(ToWorker::Act(request)),
-                None => {}
+                Some(Does::Quit) => return Ok(true),
+                Some(Does::Suspend) => screen.suspend()?,
+                Some(Does::Redraw) => screen.forget()?,
+                Some(Does::Now) => self.worker.send(ToWorker::Now),
+                _ => {}
             }
         }
         Ok(false)
@@ -154,15 +151,14 @@ impl LiveView {
     fn listen(&mut self) -> Result<()> {
         loop {
             match self.worker.said() {
-                Ok(FromWorker::Look(look)) => {
+                Ok(Ok(look)) => {
                     // A look requested before the last key is outdated.
                     if look.ask.whom == self.state.ask.whom && look.ask.tab == self.state.ask.tab {
                         self.state.looked(&look);
                         self.look = Some(*look);
                     }
                 }
-                Ok(FromWorker::Answer(Ok(text))) => self.state.say(&text),
-                Ok(FromWorker::Answer(Err(why)) | FromWorker::Lost(why)) => self.state.complain(&why),
+                Ok(Err(why)) => self.state.complain(&why),
                 Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Disconnected) => {
                     return Err(Failure::error("the thread that reads ledgers has ended"));

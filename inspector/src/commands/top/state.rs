@@ -1,21 +1,16 @@
 //! The state of the view, and the effects of keys on it. Nothing here reads, draws or waits: it takes keys and looks,
 //! and returns the work to do.
 //!
-//! * [`prompt`]: the line for text and questions.
 //! * [`rows`]: the rows that are shown, their order, and the chosen one.
 
-mod prompt;
 mod rows;
 
-use prompt::PromptAnswer;
-pub(super) use prompt::{Prompt, PromptKind};
 pub(super) use rows::Rows;
 
 use super::keys::{Does, meaning};
 use super::look::{Ask, Look, Tab};
 use clap::ValueEnum;
-use gpumem_wire::command::Request;
-use ratatui::crossterm::event::{KeyCode, KeyEvent};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,17 +21,15 @@ pub(super) struct State {
     /// The request for the next look.
     pub ask: Ask,
     pub filter: String,
-    pub prompt: Option<Prompt>,
+    /// While the filter is typed: its earlier value.
+    before: Option<String>,
     /// True while the help is shown.
     pub help: bool,
     /// First line that is shown of a text: the help, a row's detail, or a tab without rows.
     pub from: usize,
     /// The last line that it can begin with.
     pub last_from: usize,
-    baselines: u64,
     pub message: Option<Message>,
-    /// True if keys may not change the process.
-    readonly: bool,
     /// Rows that fit on the screen.
     pub page: usize,
     lists: HashMap<Option<Tab>, Rows>,
@@ -49,31 +42,25 @@ pub(super) struct Message {
     pub bad: bool,
 }
 
-/// Work to do besides looking.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Effect {
-    Quit,
-    Suspend,
-    /// Redraw everything.
-    Redraw,
-    /// Look now.
-    Now,
-    /// Send a request to the process.
-    Act(Request),
-}
-
+/// Longest filter.
+const LONGEST: usize = 200;
 /// Shortest and longest interval that keys can set.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
 
 impl State {
     /// Returns the initial state.
-    pub(super) fn new(whom: Option<PathBuf>, interval: Duration, readonly: bool) -> Self {
-        Self { ask: Ask { whom, interval, ..Ask::default() }, readonly, page: 1, ..Self::default() }
+    pub(super) fn new(whom: Option<PathBuf>, interval: Duration) -> Self {
+        Self { ask: Ask { whom, interval, ..Ask::default() }, page: 1, ..Self::default() }
     }
 
     /// True if a text is shown that keys scroll through: no row is chosen.
     pub(super) fn is_text(&self) -> bool {
-        self.help || self.ask.detail.is_some() || self.ask.whom.is_some() && self.ask.tab == Tab::Pool
+        self.help || self.ask.detail.is_some()
+    }
+
+    /// True while the filter is typed.
+    pub(super) fn is_typing(&self) -> bool {
+        self.before.is_some()
     }
 
     /// Returns the order of the rows, and the chosen one.
@@ -95,22 +82,22 @@ impl State {
         self.change_rows(|rows| rows.follow(&look.list, &filter));
     }
 
-    /// Handles a key.
-    pub(super) fn key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Effect> {
+    /// Handles a key. Returns its meaning if that is work besides looking: to quit, suspend, redraw, or look now.
+    pub(super) fn key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Does> {
         self.message = None;
-        if self.prompt.is_some() {
-            return self.type_key(key, look);
+        if self.is_typing() {
+            self.type_key(key, look);
+            return None;
         }
         let does = meaning(key)?;
         match does {
-            Does::Quit => return Some(Effect::Quit),
+            Does::Quit => return Some(does),
             _ if self.is_text() && self.in_text(does) => {}
             _ if self.help => {}
-            Does::Suspend => return Some(Effect::Suspend),
-            Does::Redraw => return Some(Effect::Redraw),
-            Does::Now => return Some(Effect::Now),
-            _ if self.go(does) || self.arrange(does, look) => {}
-            _ => self.act(does, look),
+            Does::Suspend | Does::Redraw | Does::Now => return Some(does),
+            Does::Filter => self.before = Some(self.filter.clone()),
+            _ if self.go(does) => {}
+            _ => self.arrange(does, look),
         }
         None
     }
@@ -121,8 +108,7 @@ impl State {
             Does::Scroll(far) => self.from = scrolled(self.from, far, self.page).min(self.last_from),
             Does::Help | Does::Back | Does::Open if self.help => (self.help, self.from) = (false, 0),
             Does::Back | Does::Open if self.ask.detail.is_some() => (self.ask.detail, self.from) = (None, 0),
-            Does::Open | Does::OtherSort(_) | Does::Reverse => {}
-            Does::OtherGroup(_) if self.ask.detail.is_some() => {}
+            Does::Open | Does::OtherSort(_) | Does::OtherGroup(_) | Does::Reverse => {}
             _ => return false,
         }
         true
@@ -138,8 +124,7 @@ impl State {
             Does::Tab(_) | Does::OtherTab(_) => self.say("choose a process with Enter"),
             Does::Back if !self.filter.is_empty() => self.filter.clear(),
             Does::Back if of_one => {
-                (self.ask.whom, self.ask.tab, self.ask.baseline) = (None, Tab::Overview, 0);
-                self.ask.paused = false;
+                (self.ask.whom, self.ask.tab, self.ask.paused) = (None, Tab::Overview, false);
             }
             Does::Back => {}
             _ => return false,
@@ -154,8 +139,8 @@ impl State {
         }
     }
 
-    /// Changes the order of the rows; false: the key does not do that.
-    fn arrange(&mut self, does: Does, look: Option<&Look>) -> bool {
+    /// Changes which rows are shown, in which order, and how often they are read.
+    fn arrange(&mut self, does: Does, look: Option<&Look>) {
         let (filter, page) = (self.filter.clone(), self.page);
         let fits = look.filter(|look| look.ask.whom == self.ask.whom && look.ask.tab == self.ask.tab);
         match does {
@@ -177,16 +162,8 @@ impl State {
             Does::Slower => self.ask.interval = (self.ask.interval * 2).min(INTERVALS.1),
             Does::Faster => self.ask.interval = (self.ask.interval / 2).max(INTERVALS.0.min(self.ask.interval)),
             Does::Pause => self.ask.paused = !self.ask.paused,
-            Does::EndBaseline => self.ask.baseline = 0,
-            Does::Baseline if self.ask.whom.is_none() => self.say("choose a process with Enter"),
-            Does::Baseline => {
-                self.baselines += 1;
-                self.ask.baseline = self.baselines;
-                self.say("growth counts from now on; B ends that");
-            }
-            _ => return false,
+            _ => {}
         }
-        true
     }
 
     fn group(&mut self, forward: bool) {
@@ -212,54 +189,26 @@ impl State {
         }
     }
 
-    /// Starts an action on the process, or a text prompt.
-    fn act(&mut self, does: Does, look: Option<&Look>) {
-        if does == Does::Filter {
-            self.prompt = Some(Prompt::new(PromptKind::Filter { before: self.filter.clone() }, &self.filter));
-            return;
-        }
-        if self.ask.whom.is_none() {
-            return self.say("choose a process with Enter");
-        }
-        // Right after a process is chosen, the last look is still the list of all.
-        let look = look.filter(|look| look.ask.whom == self.ask.whom);
-        let Some(head) = look.and_then(|look| look.head.as_ref()) else {
-            return self.say("one moment: the process is being looked at");
-        };
-        match does {
-            _ if self.readonly => self.complain("--readonly: nothing of the process is changed"),
-            _ if !head.running => self.complain("this needs a running process"),
-            Does::Mark => self.prompt = Some(Prompt::new(PromptKind::Mark, "")),
-            Does::Trim => self.prompt = Some(Prompt::trim(head)),
+    /// Handles a key while the filter is typed.
+    fn type_key(&mut self, key: &KeyEvent, look: Option<&Look>) {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Esc => self.filter = self.before.take().unwrap_or_default(),
+            KeyCode::Char('c' | 'g') if control => self.filter = self.before.take().unwrap_or_default(),
+            KeyCode::Enter => self.before = None,
+            KeyCode::Char('u') if control => self.filter.clear(),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(c) if !control => return self.paste(c.encode_utf8(&mut [0; 4]), look),
             _ => {}
         }
+        look.into_iter().for_each(|look| self.looked(look));
     }
 
-    fn type_key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Effect> {
-        let mut prompt = self.prompt.take()?;
-        let answer = prompt.key(key);
-        self.take_filter(&prompt, look);
-        match answer {
-            PromptAnswer::Goes => self.prompt = Some(prompt),
-            PromptAnswer::Over => {}
-            PromptAnswer::Nothing => self.say("nothing was done"),
-            PromptAnswer::Do(request) => return Some(Effect::Act(request)),
-        }
-        None
-    }
-
-    /// Pastes text into an open text prompt.
+    /// Adds text to the filter, while it is typed.
     pub(super) fn paste(&mut self, text: &str, look: Option<&Look>) {
-        let Some(mut prompt) = self.prompt.take() else { return };
-        prompt.paste(text);
-        self.take_filter(&prompt, look);
-        self.prompt = Some(prompt);
-    }
-
-    /// Filters by the text of a prompt, if it is for that.
-    fn take_filter(&mut self, prompt: &Prompt, look: Option<&Look>) {
-        if let PromptKind::Filter { .. } = prompt.what {
-            self.filter.clone_from(&prompt.text);
+        if self.is_typing() {
+            let room = LONGEST.saturating_sub(self.filter.chars().count());
+            self.filter.extend(text.chars().filter(|c| !c.is_control()).take(room));
             look.into_iter().for_each(|look| self.looked(look));
         }
     }

@@ -1,13 +1,12 @@
 //! The tabs: each shows what the command of that name prints of a ledger, with that command's own table.
 
-use super::look::{Ask, Head, List, Look, RowKey, Tab};
+use super::look::{Ask, List, Look, RowKey, Tab};
 use crate::args::name_of;
 use crate::commands::stats::whole::growth_table;
 use crate::commands::{allocs, events, graphs, leaks, ps};
 use crate::model::allocs::{self as groups, Filter, Group, Sort};
 use crate::model::growth::{self, Growth};
 use crate::model::history::{Samples, Series, parked_times};
-use crate::model::marks::Moment;
 use crate::model::sites::Sites;
 use crate::model::suspects::{self, Suspect};
 use crate::model::{Ledger, pool, totals};
@@ -40,8 +39,6 @@ pub(super) struct Memory {
     /// Counters of the last two looks.
     counts: Option<Counts>,
     before: Option<Counts>,
-    /// The baseline and its number.
-    baseline: Option<(u64, Moment)>,
 }
 
 struct Counts {
@@ -50,19 +47,11 @@ struct Counts {
 }
 
 impl Memory {
-    fn remember(&mut self, ledger: &Ledger, ask: &Ask) {
+    fn remember(&mut self, ledger: &Ledger) {
         let at_ns = ledger.status.now_ns;
         if self.counts.as_ref().is_none_or(|counts| counts.at_ns != at_ns) {
             self.before = self.counts.replace(Counts { at_ns, by_index: ledger.snapshot.counters.clone() });
         }
-        if self.baseline.as_ref().map_or(0, |(number, _)| *number) != ask.baseline {
-            let moment = Moment { name: "the baseline".into(), at_ns };
-            self.baseline = Some((ask.baseline, moment)).filter(|(number, _)| *number > 0);
-        }
-    }
-
-    fn since(&self) -> Option<&Moment> {
-        self.baseline.as_ref().map(|(_, moment)| moment)
     }
 
     /// Returns the increase of these counters per second between the last two looks.
@@ -98,21 +87,13 @@ fn list<T>(table: Table<T>, rows: impl Iterator<Item = T>, key: impl Fn(&T) -> R
 
 /// Looks at a ledger.
 pub(super) fn look(ledger: &Ledger, ask: &Ask, memory: &mut Memory) -> Look {
-    memory.remember(ledger, ask);
+    memory.remember(ledger);
     want_largest(ledger);
-    let idle = ledger.snapshot.contexts.values().filter(|context| context.gone_ns == 0);
-    let head = Head {
-        pid: ledger.pid(),
-        running: ledger.status.running(),
-        idle_bytes: idle.fold(0, |sum: u64, context| sum.saturating_add(context.idle_bytes)),
-        baseline_ns: memory.since().map(|moment| ledger.age(moment.at_ns)),
-    };
-    let mut look = Look { ask: ask.clone(), head: Some(head), ..Look::default() };
+    let mut look = Look { ask: ask.clone(), ..Look::default() };
     match ask.tab {
         Tab::Overview => overview(ledger, memory, &mut look),
-        Tab::Allocations => allocations(ledger, memory.since(), &mut look),
+        Tab::Allocations => allocations(ledger, &mut look),
         Tab::Graphs => of_graphs(ledger, &mut look),
-        Tab::Pool => of_pool(ledger, &mut look),
         Tab::Events => of_events(ledger, &mut look),
     }
     look.lines.extend(ledger.cut_short().map(|cut| paint(WARN, cut)));
@@ -134,7 +115,8 @@ fn overview(ledger: &Ledger, memory: &Memory, look: &mut Look) {
     let head = crate::model::Head::of(ledger);
     look.lines = painted::lines(|out| {
         lines::head(out, &head, ledger)?;
-        allocs::print_live(out, &totals::live(&ledger.snapshot, &ledger.status))
+        allocs::print_live(out, &totals::live(&ledger.snapshot, &ledger.status))?;
+        report::pool::print_head(out, &pool::of(ledger))
     });
     look.lines.extend(memory.rates());
     let now_ns = ledger.status.now_ns;
@@ -142,7 +124,7 @@ fn overview(ledger: &Ledger, memory: &Memory, look: &mut Look) {
     let history = move |row: &Growth| bars(&row.series, now_ns, BARS);
     let table = growth_table().left("history", 4, history).kept();
     look.totals = table.sheet(grown.into_iter().filter(|row| row.peak > 0));
-    let mut all = suspects::find(ledger, memory.since()).all;
+    let mut all = suspects::find(ledger, None).all;
     leaks::Summed::take_from(&mut all);
     look.detail = look.ask.detail.as_ref().map(|id| {
         let suspect = all.iter().find(|suspect| suspect_key(suspect).id == *id);
@@ -153,7 +135,7 @@ fn overview(ledger: &Ledger, memory: &Memory, look: &mut Look) {
         0.0 => None,
         rate => Some((rate, rate_of(suspect))),
     };
-    let table = leaks::text::table(memory.since().is_some()).right("per minute", 0, rate).before_last();
+    let table = leaks::text::table(false).right("per minute", 0, rate).before_last();
     let table = table.left("history", 2, history).kept().before_last();
     look.list = list(table, all.into_iter(), suspect_key, "nothing is live");
 }
@@ -181,12 +163,12 @@ fn bars(series: &Series, now_ns: u64, bars: u64) -> String {
     spark::line(&series.at_moments(from_ns, now_ns, bars), bars as usize)
 }
 
-fn allocations(ledger: &Ledger, since: Option<&Moment>, look: &mut Look) {
+fn allocations(ledger: &Ledger, look: &mut Look) {
     let (by, args) = (look.ask.by, allocs::Args::by(look.ask.by));
     let filter = args.selection(None);
     let mut found = groups::group(ledger, &filter, by, false);
     // Not every grouping has a history.
-    let _ = suspects::add_growth(ledger, by, since, &mut found);
+    let _ = suspects::add_growth(ledger, by, None, &mut found);
     let id = look.ask.detail.as_ref();
     let opened = id.and_then(|id| found.iter().find(|group| format!("{:?}", group.key) == *id));
     let stacks = opened.map(|group| stacks(ledger, &filter, by, group)).unwrap_or_default();
@@ -233,15 +215,6 @@ fn detail(ledger: &Ledger, look: &Look) -> Option<Vec<String>> {
     let mut said = look.list.sheet.values(row);
     said.extend(lines::stack(&ledger.frames(look.list.keys[row].stack)));
     Some(said)
-}
-
-/// The pool, as `gpumem stats --all` prints it.
-fn of_pool(ledger: &Ledger, look: &mut Look) {
-    let (head, pool) = (crate::model::Head::of(ledger), pool::of(ledger));
-    look.lines = painted::lines(|out| {
-        lines::head(out, &head, ledger)?;
-        report::pool::print_part(out, &pool, true)
-    });
 }
 
 fn of_events(ledger: &Ledger, look: &mut Look) {

@@ -1,4 +1,4 @@
-//! The reading thread: keys never wait for a ledger, for names, or for an answer of the process.
+//! The reading thread: keys never wait for a ledger or for names.
 //!
 //! It looks again after the interval, but takes at most a twenty-fifth of a core: it looks less often at a ledger of a
 //! million rows. A second thread looks names up (see [`crate::symbols`]).
@@ -8,13 +8,11 @@ use super::tabs::{self, Memory};
 use crate::args::Target;
 use crate::model::Ledger;
 use crate::model::names::{self, Job};
-use crate::source::ask::ask;
 use crate::source::choose::{self, TargetRequest};
 use crate::source::open::Owner;
 use crate::source::world::{World, clock};
 use crate::symbols::Named;
 use crate::view::screen::Waker;
-use gpumem_wire::command::Request;
 use rustc_hash::FxHashSet;
 use rustix::time::ClockId;
 use std::path::Path;
@@ -35,18 +33,11 @@ const NAMES: Duration = Duration::from_millis(300);
 pub(super) enum ToWorker {
     Ask(Ask),
     Now,
-    Act(Request),
     Named(u64, Vec<Named>),
 }
 
-/// Messages from the thread.
-pub(super) enum FromWorker {
-    Look(Box<Look>),
-    /// The process's answer, or an error.
-    Answer(Result<String, String>),
-    /// There is nothing to look at, with the reason.
-    Lost(String),
-}
+/// Message from the thread: a look, or the reason why there is nothing to look at.
+pub(super) type FromWorker = Result<Box<Look>, String>;
 
 /// Handle of the thread.
 pub(super) struct Worker {
@@ -151,10 +142,6 @@ impl LedgerReader {
                     let now = ask.insert(new);
                     self.look(now, again, out)
                 }
-                Some(ToWorker::Act(request)) => {
-                    let answer = self.act(&request);
-                    out.say(FromWorker::Answer(answer)) && ask.as_ref().is_none_or(|ask| self.look(ask, true, out))
-                }
                 Some(ToWorker::Named(generation, named)) => {
                     self.learn(generation, &named);
                     true
@@ -197,13 +184,10 @@ impl LedgerReader {
             pace = pace.max(ENDED);
         }
         self.due = Some(start + pace);
-        match look {
-            Ok(look) => {
-                self.name(ask);
-                out.say(FromWorker::Look(Box::new(Look { pace, ..look })))
-            }
-            Err(why) => out.say(FromWorker::Lost(why)),
+        if look.is_ok() {
+            self.name(ask);
         }
+        out.say(look.map(|look| Box::new(Look { pace, ..look })))
     }
 
     fn of_one(&mut self, path: &Path, ask: &Ask, again: bool) -> Result<Look, String> {
@@ -254,15 +238,6 @@ impl LedgerReader {
         if let (Some(due), Some(looked)) = (self.due, self.looked) {
             self.due = Some(due.min(looked + NAMES));
         }
-    }
-
-    fn act(&self, request: &Request) -> Result<String, String> {
-        let ledger = self.ledger.as_ref().ok_or("there is no process to ask")?;
-        let said = ask(&ledger.whom(), request).map_err(|failure| failure.to_string())?;
-        Ok(match request {
-            Request::Mark(name) => format!("marked {name:?}"),
-            _ => said,
-        })
     }
 }
 

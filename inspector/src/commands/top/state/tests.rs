@@ -1,4 +1,4 @@
-use super::super::look::{Head, List, RowKey};
+use super::super::look::{List, RowKey};
 use super::*;
 use crate::model::allocs;
 use crate::view::table::Table;
@@ -10,20 +10,19 @@ fn look(state: &State, rows: &[(&str, u64)]) -> Look {
     let key = |row: &(&str, u64)| RowKey { id: row.0.into(), ..RowKey::default() };
     Look {
         ask: state.ask.clone(),
-        head: Some(Head { pid: 7, running: true, idle_bytes: 1 << 30, ..Head::default() }),
         list: List { sheet: table.sheet(rows.iter()), keys: rows.iter().map(key).collect(), ..List::default() },
         ..Look::default()
     }
 }
 
 fn state() -> State {
-    let mut state = State::new(Some("/7.ledger".into()), Duration::from_secs(1), false);
+    let mut state = State::new(Some("/7.ledger".into()), Duration::from_secs(1));
     state.page = 10;
     state
 }
 
 /// Presses keys one after another; returns the effect of the last one.
-fn press(state: &mut State, look: &Look, keys: &str) -> Option<Effect> {
+fn press(state: &mut State, look: &Look, keys: &str) -> Option<Does> {
     let key = |c| match c {
         '\r' => KeyCode::Enter,
         '\x1b' => KeyCode::Esc,
@@ -50,10 +49,10 @@ fn keys_go_from_tab_to_tab() {
     let empty = look(&state, &[]);
     press(&mut state, &empty, "2");
     assert_eq!(state.ask.tab, Tab::Allocations);
-    press(&mut state, &empty, "\t\t\t\t");
+    press(&mut state, &empty, "\t\t\t");
     assert_eq!(state.ask.tab, Tab::Overview, "round and round");
-    assert_eq!(press(&mut state, &empty, "q"), Some(Effect::Quit));
-    assert_eq!(press(&mut state, &empty, "?q"), Some(Effect::Quit), "also from the help");
+    assert_eq!(press(&mut state, &empty, "q"), Some(Does::Quit));
+    assert_eq!(press(&mut state, &empty, "?q"), Some(Does::Quit), "also from the help");
 }
 
 #[test]
@@ -105,69 +104,39 @@ fn what_was_chosen_stays_chosen_wherever_it_goes() {
 }
 
 #[test]
-fn groups_pauses_and_baselines_are_asked_for() {
+fn groups_pauses_and_intervals_are_asked_for() {
     let mut state = state();
     let look = look(&state, &[]);
     press(&mut state, &look, "2g");
     assert_eq!(state.ask.by, allocs::By::Stack);
     press(&mut state, &look, "GG");
     assert_eq!(state.ask.by, allocs::By::Device, "round and round");
-    press(&mut state, &look, " b");
-    assert_eq!((state.ask.paused, state.ask.baseline), (true, 1));
-    press(&mut state, &look, "pb");
-    assert_eq!((state.ask.paused, state.ask.baseline), (false, 2), "a new one");
-    press(&mut state, &look, "B+");
-    assert_eq!((state.ask.baseline, state.ask.interval), (0, Duration::from_secs(2)));
+    press(&mut state, &look, " ");
+    assert!(state.ask.paused);
+    press(&mut state, &look, "p+");
+    assert_eq!((state.ask.paused, state.ask.interval), (false, Duration::from_secs(2)));
     press(&mut state, &look, "------");
     assert_eq!(state.ask.interval, Duration::from_millis(250), "not oftener");
 }
 
+/// What top once did to the process and now leaves to other commands.
 #[test]
-fn nothing_happens_to_the_process_before_it_was_asked() {
+fn no_key_changes_the_process() {
     let mut state = state();
-    let look = look(&state, &[]);
-    assert_eq!(press(&mut state, &look, "t"), None);
-    assert!(state.prompt.as_ref().unwrap().label().contains("give 1.0 GiB"), "{:?}", state.prompt);
-    assert_eq!(press(&mut state, &look, "n"), None);
-    assert_eq!((state.prompt.is_none(), state.message.as_ref().unwrap().text.as_str()), (true, "nothing was done"));
-    assert_eq!(press(&mut state, &look, "t\r"), None, "Enter is no yes");
-    assert_eq!(press(&mut state, &look, "ty"), Some(Effect::Act(Request::Trim { press: false })));
-    assert_eq!(press(&mut state, &look, "mwarm up\r"), Some(Effect::Act(Request::Mark("warm up".into()))));
-    assert_eq!(press(&mut state, &look, "mx\x08\r"), None, "a mark needs a name");
-}
-
-#[test]
-fn what_was_seen_before_the_process_was_chosen_says_nothing_of_it() {
-    let mut state = State::new(None, Duration::from_secs(1), false);
-    let mut list = look(&state, &[]);
-    list.head = None;
-    state.ask.whom = Some("/7.ledger".into());
-    assert_eq!(press(&mut state, &list, "t"), None);
-    let message = state.message.as_ref().unwrap();
-    assert!(!message.bad && message.text.starts_with("one moment"), "{message:?}");
-    let its = look(&state, &[]);
-    press(&mut state, &its, "t");
-    assert!(state.prompt.is_some());
-}
-
-#[test]
-fn readonly_asks_nothing() {
-    let mut state = State::new(Some("/7.ledger".into()), Duration::from_secs(1), true);
-    let look = look(&state, &[]);
-    for key in ["m", "t"] {
-        assert_eq!(press(&mut state, &look, key), None);
-        assert!(state.prompt.is_none() && state.message.as_ref().unwrap().text.contains("--readonly"));
+    let look = look(&state, &[("a", 9)]);
+    let before = state.ask.clone();
+    for key in ["b", "B", "m", "t", "v"] {
+        assert_eq!(press(&mut state, &look, key), None, "{key}");
+        assert!(state.ask == before && !state.is_typing() && state.message.is_none(), "{key}");
     }
-    assert_eq!(press(&mut state, &look, "b"), None);
-    assert_eq!(state.ask.baseline, 1, "a baseline is ours");
 }
 
 #[test]
 fn what_is_pasted_presses_no_keys() {
     let mut state = state();
     let look = look(&state, &[]);
-    state.paste("ty", Some(&look));
-    assert!(state.prompt.is_none());
+    state.paste("/q", Some(&look));
+    assert!(!state.is_typing() && state.filter.is_empty());
     press(&mut state, &look, "/");
     state.paste("a\nb\x1b", Some(&look));
     assert_eq!(state.filter, "ab");
