@@ -9,9 +9,7 @@ use crate::graphs;
 use crate::graphs::ExecStore;
 use crate::graphs::change::{self, InUse, Updated};
 use crate::graphs::launch::{self as launches, RealLaunch};
-use crate::graphs::memory_use;
-use crate::pool::guard::{self, LaunchKind};
-use crate::pool::guarded;
+use crate::guard::{self, LaunchKind};
 use crate::process::device_calls::DeviceCall;
 use crate::progress::activity;
 use crate::records;
@@ -45,10 +43,8 @@ pub(super) fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Exec
 /// Makes the guard note a launch, and report it if its graph refers to freed memory.
 #[cold]
 fn look_at(call: &Call, exec: GraphExec, to: StreamArg) {
-    guarded::note_launch(call, to.stream, LaunchKind::Graph, &[]);
-    if guard::may_be_in_graphs() {
-        guarded::of_launched_graph(call.vendor, |ranges| memory_use::exec_refers_to(call.vendor, exec, ranges));
-    }
+    guard::note_launch(call, to.stream, LaunchKind::Graph, &[]);
+    guard::of_launched_graph(call.vendor, exec);
 }
 
 #[inline(always)]

@@ -217,12 +217,12 @@ impl Blocks {
     }
 
     /// Returns all blocks.
-    pub(super) fn all(&self) -> Vec<&'static Block> {
+    pub(crate) fn all(&self) -> Vec<&'static Block> {
         lock(&self.inner).sorted().values().copied().collect()
     }
 
     /// Returns the block that contains an address.
-    pub(super) fn around(&self, addr: u64) -> Option<&'static Block> {
+    pub(crate) fn around(&self, addr: u64) -> Option<&'static Block> {
         let mut inner = lock(&self.inner);
         let (_, &block) = inner.sorted().range(..=addr).next_back()?;
         (addr < block.base() + block.bytes()).then_some(block)

@@ -47,7 +47,7 @@ impl Drop for Number {
 
 impl Claim {
     /// Claims the blocks at these addresses.
-    pub(super) fn of(mut blocks: Vec<u64>) -> Self {
+    pub(crate) fn of(mut blocks: Vec<u64>) -> Self {
         blocks.sort_unstable();
         let number = MADE.fetch_add(1, SeqCst) + 1;
         CLAIMS.locked().push(ClaimEntry { number, blocks, waited_for: false, late: false });
@@ -84,7 +84,7 @@ impl Claim {
 /// Waits until no reader may read a block that is about to be given away. Readers at work end by themselves. Late
 /// readers are waited for at most `longest`; `settle` takes back those that have completed. Returns false if the block
 /// is still claimed.
-pub(super) fn wait(addr: u64, settle: impl Fn() -> bool, longest: Duration) -> bool {
+pub(crate) fn wait(addr: u64, settle: impl Fn() -> bool, longest: Duration) -> bool {
     // A reader that this load does not see will see that the block is gone.
     fence(SeqCst);
     if MADE.load(SeqCst) == 0 {

@@ -1,15 +1,14 @@
 //! The pool of one context: its blocks and their bytes.
 //!
-//! * [`idle`]: idle blocks by size and age. [`quarantine`]: freed blocks that the guard keeps from use. [`pending`]:
+//! * [`idle`]: idle blocks by size and age. [`quarantine`]: freed blocks that are kept from use. [`pending`]:
 //!   freed blocks that wait for work to complete, each covered by an event.
 //! * [`barrier`] waits for the context's work, or checks for pending work, by events.
 //! * [`streams`]: blocks go back to the driver without a wait, and are filled, also during captures. [`hold`] keeps the
 //!   context from ending while its pool is in use.
-//! * [`readers`] fill and read memory for the guard; [`stuck`] holds those that did not complete in time. [`checking`]
-//!   lets one thread at a time have the whole context read. [`scanning`] searches memory for addresses.
+//! * [`readers`] fill and read memory; [`stuck`] holds those that did not complete in time. [`scanning`] searches memory
+//!   for addresses.
 
 mod barrier;
-mod checking;
 mod hold;
 mod idle;
 mod pending;
@@ -25,11 +24,10 @@ mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
 }
 
-pub(super) use checking::{Begun, For};
 pub(crate) use hold::PoolHold;
 pub(super) use idle::Most;
 pub(crate) use quarantine::Out;
-pub(crate) use readers::Job;
+pub(crate) use readers::{NotKnown, POISON, ReaderWork};
 pub(crate) use scanning::{Scan, Scanning};
 
 use super::block::Block;
@@ -41,7 +39,6 @@ use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::records::grouped;
-use checking::Checking;
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
@@ -108,10 +105,8 @@ pub(crate) struct ContextPool {
     found_busy: AtomicU64,
     /// Blocks of its device that are in transit.
     pub in_transit: &'static InTransit,
-    /// Kernel, streams and memory with which the guard reads.
+    /// Kernel, streams and memory with which memory is filled and read.
     readers: Readers,
-    /// Tells if the guard is reading the whole context.
-    checking: Checking,
 }
 
 #[derive(Default)]
@@ -125,7 +120,7 @@ struct KeptBlocks {
     open: Vec<&'static Block>,
     next_batch: u64,
     batches: VecDeque<Batch>,
-    /// Freed blocks that the guard keeps from use, by the turn in which they were freed.
+    /// Freed blocks that are kept from use, by the turn in which they were freed.
     quarantine: BTreeMap<u64, &'static Block>,
     /// Bytes of these blocks, and of those that a check is reading.
     quarantined: u64,
@@ -188,7 +183,6 @@ impl ContextPool {
             found_busy: AtomicU64::new(0),
             in_transit,
             readers: Readers::default(),
-            checking: Checking::default(),
         }
     }
 
@@ -210,7 +204,7 @@ impl ContextPool {
 
     /// Returns true if a block belongs to this pool.
     #[inline(always)]
-    pub(super) fn has(&self, block: &Block) -> bool {
+    pub(crate) fn has(&self, block: &Block) -> bool {
         Self::of(block).is_some_and(|its| std::ptr::eq(its, self))
     }
 

@@ -2,6 +2,7 @@
 
 use super::block::Block;
 use super::switch::is_peer_access_enabled;
+use super::watcher::NewWatcher;
 use super::{Pool, block_records};
 use crate::process::heap;
 use crate::process::wiped::{Place, Word};
@@ -75,17 +76,17 @@ pub(crate) fn step_back_in(shim: &'static Shim) -> Result<String, String> {
 
 /// Returns the pool of a vendor. Makes it once recording has begun and the shim may do more than record.
 #[inline]
-pub(crate) fn open(vendor: Vendor) -> Option<&'static Pool> {
+pub(crate) fn open(vendor: Vendor, watcher: NewWatcher) -> Option<&'static Pool> {
     match of(vendor) {
         Some(pool) => Some(pool),
-        None => make(vendor),
+        None => make(vendor, watcher),
     }
 }
 
 /// Returns the pool of a vendor. Makes it if there is a limit that it has to hold.
 #[inline]
-pub(crate) fn of_limited(vendor: Vendor) -> Option<&'static Pool> {
-    of(vendor).or_else(|| gate::shim().filter(|shim| is_limited(shim)).and_then(|_| make(vendor)))
+pub(crate) fn of_limited(vendor: Vendor, watcher: NewWatcher) -> Option<&'static Pool> {
+    of(vendor).or_else(|| gate::shim().filter(|shim| is_limited(shim)).and_then(|_| make(vendor, watcher)))
 }
 
 /// Returns true if there is a limit, for this process alone or for its group.
@@ -94,7 +95,7 @@ fn is_limited(shim: &Shim) -> bool {
 }
 
 #[cold]
-fn make(vendor: Vendor) -> Option<&'static Pool> {
+fn make(vendor: Vendor, watcher: NewWatcher) -> Option<&'static Pool> {
     let shim = gate::shim().filter(|shim| records::handles::may_be_virtual(shim).is_ok())?;
     if vendor == Vendor::Hip {
         shim.ask_hip();
@@ -104,7 +105,8 @@ fn make(vendor: Vendor) -> Option<&'static Pool> {
         return None;
     }
     let is_open = keeps && !STEPPED_ASIDE.load(SeqCst);
-    let made = place(vendor).set_if_empty(Box::new(Pool::new(vendor, &shim.in_force.all(), keeps, is_open)));
+    let made = Pool::new(vendor, &shim.in_force.all(), keeps, is_open, watcher);
+    let made = place(vendor).set_if_empty(Box::new(made));
     // The pool missed the changes that came before it was published.
     made.apply_settings(&shim.in_force.all());
     heap::when_refused(shut_all);

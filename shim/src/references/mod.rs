@@ -21,7 +21,7 @@ mod targets;
 mod tokens;
 
 use crate::graphs::memory_use;
-use crate::pool;
+use crate::guard;
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
 use crate::process::own;
@@ -129,7 +129,7 @@ pub(crate) fn begin(
         let mut limit = Limit { until: Instant::now() + longest.min(LONGEST), asker: descriptor, is_over: false };
         let found = own::keeping(|| match look {
             Look::References => search(shim, &mut limit).text(),
-            Look::Guard => match pool::guarded::check_all(shim, &mut || limit.left()) {
+            Look::Guard => match guard::check_all(shim, &mut || limit.left()) {
                 Ok(text) => format!("ok {text}\n"),
                 Err(why) => format!("error {why}\n"),
             },

@@ -14,10 +14,10 @@ use super::block::Block;
 use super::blocks::Blocks;
 use super::context_pool::{ContextPool, Most, Out};
 use super::decay::Decay;
-use super::guard::{DONE_WITHIN, Guard};
 use super::idle_memory::IdleMemory;
 use super::in_transit::{DESCHEDULED, TransitCounts, are_unchanged};
 use super::switch::Switch;
+use super::watcher::Watcher;
 use crate::process::{cancel, clock};
 use crate::progress::{activity, queries};
 use crate::shim::Shim;
@@ -56,14 +56,14 @@ pub(crate) struct Releaser {
     idle: IdleMemory,
     blocks: Blocks,
     decay: Decay,
-    /// The guard, if the user asked for it. It does not watch blocks that went back.
-    guard: Option<Guard>,
+    /// Who watches the blocks, if anyone does.
+    watcher: Option<Box<dyn Watcher>>,
 }
 
 impl Releaser {
-    pub(super) fn new(vendor: Vendor, guard: Option<Guard>, is_open: bool) -> Self {
+    pub(super) fn new(vendor: Vendor, watcher: Option<Box<dyn Watcher>>, is_open: bool) -> Self {
         let (switch, blocks) = (Switch::new(is_open), Blocks::new());
-        Self { switch, blocks, guard, idle: IdleMemory::new(vendor), decay: Decay::default() }
+        Self { switch, blocks, watcher, idle: IdleMemory::new(vendor), decay: Decay::default() }
     }
 
     /// Applies new values of these variables.
@@ -83,8 +83,8 @@ impl Releaser {
     }
 
     #[inline(always)]
-    pub(super) fn guard(&self) -> Option<&Guard> {
-        self.guard.as_ref()
+    pub(crate) fn watcher(&self) -> Option<&dyn Watcher> {
+        self.watcher.as_deref()
     }
 
     #[inline(always)]
@@ -94,10 +94,7 @@ impl Releaser {
 
     /// Keeps a block object as a spare one: it stands for no memory any more.
     pub(super) fn forget(&self, block: &'static Block) {
-        if let Some(guard) = &self.guard {
-            guard.unwatch(gate::shim(), block);
-            guard.forget_freed(gate::shim(), block);
-        }
+        self.watcher().into_iter().for_each(|watcher| watcher.forget(block));
         self.blocks.forget(block);
     }
 
@@ -308,21 +305,19 @@ impl Releaser {
         (back, stays)
     }
 
-    /// Ends the quarantine of freed blocks: reads them, and reports what was written to them.
+    /// Ends the quarantine of freed blocks.
     pub(super) fn leave_quarantine(&self, context_pool: &'static ContextPool, out: Option<Out>) {
-        if let (Some(guard), Some(out)) = (&self.guard, &out) {
-            guard.read_freed(context_pool, &out.blocks, DONE_WITHIN);
+        if let (Some(watcher), Some(out)) = (self.watcher(), &out) {
+            watcher.leave(context_pool, &out.blocks);
         }
         self.keep_read(context_pool, out);
     }
 
-    /// Keeps blocks that have left the quarantine and were read.
+    /// Keeps blocks that have left the quarantine and were looked at.
     pub(super) fn keep_read(&self, context_pool: &'static ContextPool, out: Option<Out>) {
         let Some(out) = out else { return };
-        if let Some(guard) = &self.guard {
-            for block in &out.blocks {
-                gate::record_if_started(|shim| guard.forget_freed(Some(shim), block));
-            }
+        if let Some(watcher) = self.watcher() {
+            out.blocks.iter().for_each(|block| watcher.forget(block));
         }
         let now = clock::now_ns();
         out.blocks.iter().for_each(|block| context_pool.keep(block, now));
