@@ -25,10 +25,10 @@ impl Guard {
 pub(crate) fn of_launched_graph(vendor: Vendor, exec: GraphExec) {
     let Some((_, guard)) = of(vendor).filter(|(_, guard)| guard.in_graphs.load(Relaxed)) else { return };
     let ranges = guard.freed_in_graphs();
-    if !exec_refers_to(vendor, exec, &ranges) {
+    if !exec_refers_to(exec, &ranges) {
         return;
     }
-    for range in ranges.iter().filter(|range| exec_refers_to(vendor, exec, std::slice::from_ref(range))) {
+    for range in ranges.iter().filter(|range| exec_refers_to(exec, std::slice::from_ref(range))) {
         gate::note(|shim| {
             if let Some(freed) = lock(&guard.freed).get(&range.start) {
                 report::tell_of_graph(shim, range.start, freed);

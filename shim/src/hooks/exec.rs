@@ -117,11 +117,7 @@ unsafe fn upload_to(call: Call, real: RealLaunch, exec: GraphExec, to: StreamArg
     // SAFETY: rule of the call: `real` gets the program's stream. Rule of handles: the exec is the library's.
     let real = |exec| activity::submit(|| unsafe { real(exec, to.stream) });
     let status = match ours(&call, exec) {
-        Ok(Some((cache, index))) => match change::upload(cache, index, to, real) {
-            // The program got this memory when it instantiated. Its launches can do without an exec.
-            Ok(OUT_OF_MEMORY) | Err(OUT_OF_MEMORY) => SUCCESS,
-            Ok(status) | Err(status) => status,
-        },
+        Ok(Some((cache, index))) => change::upload(cache, index, to, real).unwrap_or_else(|status| status),
         Ok(None) => real(exec),
         Err(status) => status,
     };
