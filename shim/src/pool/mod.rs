@@ -124,13 +124,13 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Makes a pool. `keeps`: true if the pool is on; otherwise only the limit holds. `is_open`: true if it serves now.
-    fn new(vendor: Vendor, settings: &Settings, keeps: bool, is_open: bool, watcher: NewWatcher) -> Self {
+    /// Makes a pool. `keeps`: true if the pool may be on; otherwise only the limit holds.
+    fn new(vendor: Vendor, settings: &Settings, keeps: bool, watcher: NewWatcher) -> Self {
         fences::prepare();
         let exact = vendor == Vendor::Hip;
         let watcher = if exact || !keeps { None } else { watcher(settings) };
         let is_watched = watcher.is_some();
-        let releaser = Releaser::new(vendor, watcher, is_open);
+        let releaser = Releaser::new(vendor, watcher, keeps && settings.pool);
         let rules = BlockRules::new(settings, exact, is_watched, releaser.idle().contexts().see_all());
         releaser.apply_settings(settings);
         Self { vendor, rules, quota: Quota::new(settings), releaser }

@@ -11,14 +11,11 @@ use crate::shim::Shim;
 use crate::{gate, records};
 use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
 use gpumem_wire::{counters, units};
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 /// How often the control thread of a group's member checks if another member is short of memory.
 pub(crate) const LISTENS_EVERY: Duration = Duration::from_millis(100);
-
-/// Set by [`step_aside`]: all pools are off, including those made later.
-pub(super) static STEPPED_ASIDE: AtomicBool = AtomicBool::new(false);
 
 #[inline(always)]
 const fn place(vendor: Vendor) -> Place<Pool> {
@@ -53,10 +50,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Pool> {
     [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(of)
 }
 
-/// Turns the pools off, and gives back what they keep. Returns a sentence for users. Memory that cannot go back yet, or
+/// Turns the pools off, once `GPUMEM_POOL` is 0, and gives back what they keep. Returns a sentence for users. Memory that cannot go back yet, or
 /// that another thread is just about to keep, goes within a second or two.
 pub(crate) fn step_aside(shim: &'static Shim) -> String {
-    STEPPED_ASIDE.store(true, SeqCst);
     shut_all();
     format!("the pool keeps nothing from now on: {}", trim(shim))
 }
@@ -69,7 +65,6 @@ pub(crate) fn step_back_in(shim: &'static Shim) -> Result<String, String> {
     if !shim.settings.pool {
         return Err("GPUMEM_POOL was 0 when the process started: the pool stays off".into());
     }
-    STEPPED_ASIDE.store(false, SeqCst);
     all().filter(|pool| shim.trust.pool(pool.vendor)).for_each(|pool| pool.releaser.switch().open());
     Ok("the pool serves what comes from now on".into())
 }
@@ -104,8 +99,7 @@ fn make(vendor: Vendor, watcher: NewWatcher) -> Option<&'static Pool> {
     if !keeps && !is_limited(shim) {
         return None;
     }
-    let is_open = keeps && !STEPPED_ASIDE.load(SeqCst);
-    let made = Pool::new(vendor, &shim.in_force.all(), keeps, is_open, watcher);
+    let made = Pool::new(vendor, &shim.in_force.all(), keeps, watcher);
     let made = place(vendor).set_if_empty(Box::new(made));
     // The pool missed the changes that came before it was published.
     made.apply_settings(&shim.in_force.all());

@@ -1,16 +1,13 @@
 //! Settings for the use of blocks.
 
 use super::size;
-use gpumem_wire::settings::{Fill, FreeMode, OomFallback, Settings};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};
+use gpumem_wire::settings::{Fill, FreeMode, Settings};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
 /// Rules for the blocks of one pool.
 pub(crate) struct BlockRules {
     /// Deferred mode: a free does not wait.
     deferred: AtomicBool,
-    managed: AtomicBool,
-    /// The number of an [`OomFallback`].
-    fallback: AtomicU8,
     fill: Fill,
     /// Bytes of freed blocks that are kept from use.
     quarantine: u64,
@@ -27,8 +24,6 @@ impl BlockRules {
         let (fill, quarantine) = (settings.pool_fill, settings.quarantine);
         let rules = Self {
             deferred: AtomicBool::new(false),
-            managed: AtomicBool::new(false),
-            fallback: AtomicU8::new(0),
             fill,
             quarantine,
             watched,
@@ -42,8 +37,6 @@ impl BlockRules {
     /// Applies new values of these variables.
     pub(super) fn apply_settings(&self, settings: &Settings) {
         self.deferred.store(settings.free == FreeMode::Deferred, Relaxed);
-        self.managed.store(settings.pool_managed, Relaxed);
-        self.fallback.store(settings.oom_fallback as u8, Relaxed);
     }
 
     /// Returns true if the fast path may serve and keep blocks.
@@ -55,16 +48,6 @@ impl BlockRules {
     /// Returns true if frees do not wait.
     pub(super) fn defer(&self) -> bool {
         self.deferred.load(Relaxed)
-    }
-
-    /// Returns true if growth of the program's own memory pools is placed in managed memory.
-    pub(crate) fn place_growth_in_managed(&self) -> bool {
-        self.managed.load(Relaxed)
-    }
-
-    /// Returns the place for an allocation that runs out of device memory.
-    pub(crate) fn fallback(&self) -> OomFallback {
-        OomFallback::VALUES.get(self.fallback.load(Relaxed) as usize).copied().unwrap_or_default()
     }
 
     /// Returns the block size for a request that is not watched. `None` if it is more than any device has.
@@ -147,9 +130,8 @@ mod tests {
     #[test]
     fn variables_are_followed() {
         let rules = rules(&[], false, false);
-        assert!(!rules.defer() && rules.fallback() == OomFallback::None);
-        let set = [("GPUMEM_FREE", "deferred"), ("GPUMEM_OOM_FALLBACK", "host")];
-        rules.apply_settings(&Settings::read(set.map(|(name, value)| (name.into(), value.into())).into_iter()).0);
-        assert!(rules.defer() && rules.fallback() == OomFallback::Host);
+        assert!(!rules.defer());
+        rules.apply_settings(&Settings::read(std::iter::once(("GPUMEM_FREE".into(), "deferred".into()))).0);
+        assert!(rules.defer());
     }
 }

@@ -67,7 +67,6 @@ const STATICS: &[(&str, &[&str], Why)] = &[
     ("hooks/runtime_memory.rs", &["ANY_OLD", "NEW", "OLD"], SameImage),
     ("ledger/storage.rs", &["ZEROES"], Constant),
     ("pool/claims.rs", &["MADE"], OfTheDevice),
-    ("pool/pools.rs", &["STEPPED_ASIDE"], OfTheDevice),
     ("pool/private.rs", &["TAKEN", "WANTED"], OfTheDevice),
     ("pool/releaser/frees.rs", &["RELEASE_STREAM_USED"], OfTheDevice),
     ("process/copies.rs", &["SAID"], OnceOnly),
