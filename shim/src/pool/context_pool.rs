@@ -89,10 +89,8 @@ pub(crate) struct ContextPool {
     events: Mutex<Vec<Event>>,
     /// Number of threads that give blocks back now, or wait to do so. The context does not end before it is 0.
     releasing: AtomicU32,
-    /// The stream on which blocks are given back, or [`streams::UNKNOWN`], or the value for none.
+    /// The stream on which blocks are given back and filled, or [`streams::UNKNOWN`], or the value for none.
     release_stream: AtomicUsize,
-    /// The stream on which blocks are filled, or [`streams::UNKNOWN`].
-    fill_stream: AtomicUsize,
     /// The most idle bytes if frees wait for work ([`ContextPool::frees_wait`]).
     beside_work: AtomicU64,
     /// The bytes held, and the time, ns, at the last measurement.
@@ -175,7 +173,6 @@ impl ContextPool {
             events: Mutex::default(),
             releasing: AtomicU32::new(0),
             release_stream: AtomicUsize::new(streams::UNKNOWN),
-            fill_stream: AtomicUsize::new(streams::UNKNOWN),
             beside_work: AtomicU64::new(0),
             measured: Default::default(),
             aged_ns: AtomicU64::new(0),
@@ -243,7 +240,6 @@ impl ContextPool {
         self.without_events.store(false, Relaxed);
         self.has_neighbours.store(false, Relaxed);
         self.release_stream.store(streams::UNKNOWN, Relaxed);
-        self.fill_stream.store(streams::UNKNOWN, Relaxed);
         self.readers.clear();
         self.context.store(context, Relaxed);
         self.record.store(record, Relaxed);
@@ -276,7 +272,7 @@ impl ContextPool {
 
     /// Returns true if the context has ended, and all its blocks with it.
     #[inline(always)]
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Relaxed)
     }
 

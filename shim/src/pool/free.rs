@@ -128,24 +128,16 @@ impl FreeParts<'_> {
             gate::note(|shim| block_records::kept(shim, block));
             // No other thread finds these blocks meanwhile.
             let _transit = context_pool.in_transit.blocks.begin();
-            match context_pool.keep_unless_completed(block, clock::now_ns()) {
-                true => gate::note(|shim| self.put(shim, block, context_pool)),
-                false => gate::note(|shim| block_records::add_live(shim, context_pool, -bytes)),
-            };
+            context_pool.keep_until_completed(block, clock::now_ns());
+            gate::note(|shim| block_records::add_live(shim, context_pool, -bytes));
             return SUCCESS;
         }
-        let mut saved = false;
+        let saved;
         let waited = {
             let _errno = KeepErrno::new();
             context_pool.prepare();
-            if context_pool.has_pending() {
-                context_pool.barrier_for_all(clock::now_ns())
-            } else if context_pool.known_quiet() {
-                saved = true;
-                Some(SUCCESS)
-            } else {
-                context_pool.barrier()
-            }
+            saved = !context_pool.has_pending() && context_pool.known_quiet();
+            if saved { Some(SUCCESS) } else { context_pool.barrier_for_all(clock::now_ns()) }
         };
         match waited {
             Some(SUCCESS) => {}

@@ -26,10 +26,6 @@ pub(crate) const POISON: u8 = 0xa5;
 /// How often the thread polls for the end before it sleeps between polls, and how long it sleeps.
 const LOOKS: u32 = 64;
 pub(super) const NAP: Duration = Duration::from_micros(20);
-/// No thread has tried to load the kernel.
-const UNKNOWN: usize = 0;
-/// The kernel cannot be loaded, or is being loaded.
-const NONE: usize = 1;
 /// The most readers of one context that may wait for the device. Beyond that, nothing is read in that context any more.
 const MOST_STUCK: usize = 4;
 
@@ -39,6 +35,9 @@ struct LateReader {
     _claim: Claim,
 }
 
+/// A kernel. `None`: no thread has tried to load it. `Some(None)`: it cannot be loaded, or is being loaded.
+pub(super) type Loaded<K> = Mutex<Option<Option<K>>>;
+
 /// The readers of one context.
 #[derive(Default)]
 pub(crate) struct Readers {
@@ -46,9 +45,9 @@ pub(crate) struct Readers {
     stuck: Stuck<LateReader>,
     /// Number of readers at work for a thread that waits for them.
     at_work: AtomicU32,
-    kernel: AtomicUsize,
-    /// The kernel that finds addresses. `None`: no thread has tried to load it.
-    pub(super) scan: Mutex<Option<Option<scan::Kernel>>>,
+    kernel: Loaded<usize>,
+    /// The kernel that finds addresses.
+    pub(super) scan: Loaded<scan::Kernel>,
     /// Device memory that readers and kernels take, measured by free memory, and the pinned host memory that they take.
     device_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
@@ -64,7 +63,7 @@ impl Readers {
         // Readers that complete just now are put back among the spare ones, or not at all.
         self.stuck.clear();
         lock(&self.spare).clear();
-        self.kernel.store(UNKNOWN, Relaxed);
+        *lock(&self.kernel) = None;
         *lock(&self.scan) = None;
         self.lists.store(0, Relaxed);
         self.scanned_a_ms.store(0, Relaxed);
@@ -121,7 +120,7 @@ impl ContextPool {
     }
 
     /// Takes back all readers. Waits at most `longest` for late ones.
-    pub(in crate::pool) fn settle_readers_within(&self, longest: Duration) {
+    pub(crate) fn settle_readers_within(&self, longest: Duration) {
         cancel::poll(longest, NAP, || self.settle_readers() || activity::broken());
     }
 
@@ -218,13 +217,16 @@ impl ContextPool {
 }
 
 /// Returns a kernel in the current context. Loads it if no thread has tried yet. Loading waits for work.
-fn loaded(kernel: &AtomicUsize, load: impl FnOnce() -> Result<usize, Status>) -> Option<usize> {
-    if kernel.compare_exchange(UNKNOWN, NONE, Relaxed, Relaxed).is_ok()
-        && let Ok(loaded) = load()
-    {
-        kernel.store(loaded, Relaxed);
+pub(super) fn loaded<K: Copy>(place: &Loaded<K>, load: impl FnOnce() -> Result<K, Status>) -> Option<K> {
+    let mut known = lock(place);
+    if let Some(kernel) = *known {
+        return kernel;
     }
-    Some(kernel.load(Relaxed)).filter(|&kernel| kernel != UNKNOWN && kernel != NONE)
+    *known = Some(None);
+    drop(known);
+    let kernel = load().ok();
+    *lock(place) = Some(kernel);
+    kernel
 }
 
 /// The work of a reader.

@@ -105,9 +105,7 @@ impl Releaser {
         for context_pool in self.idle.contexts().all() {
             let Some(_hold) = context_pool.hold().filter(|_| !self.switch.is_ending()) else { continue };
             let now = clock::now_ns();
-            if context_pool.has_pending() {
-                context_pool.reap(now);
-            }
+            context_pool.reap(now);
             self.idle.measure(context_pool);
             if self.switch.is_closed() {
                 self.end_quarantine(context_pool);
@@ -180,17 +178,10 @@ impl Releaser {
     }
 
     /// Gives back idle blocks of other sizes to make way for a new one.
-    #[inline]
-    pub(crate) fn make_way_for(&self, context_pool: &'static ContextPool, rounded: u64) {
-        if context_pool.idle() != 0 {
-            self.make_way(context_pool, rounded);
-        }
-    }
-
+    ///
     /// The program's allocation must not wait for work. Without a release stream in use, a little memory stays until it
     /// is due. If frees wait for work, all of it stays, since work may begin after any look.
-    #[inline(never)]
-    fn make_way(&self, context_pool: &'static ContextPool, rounded: u64) {
+    pub(crate) fn make_way_for(&self, context_pool: &'static ContextPool, rounded: u64) {
         let in_the_way = context_pool.in_the_way(rounded);
         let worth = in_the_way >= WORTH_A_RELEASE_STREAM || in_the_way > 0 && release_streams_are_used();
         if worth && context_pool.gives_back_at_once() {
@@ -289,9 +280,7 @@ impl Releaser {
         let contexts = self.idle.contexts();
         for context_pool in device.map_or_else(|| contexts.all(), |device| contexts.on(device)) {
             let Some(_hold) = context_pool.hold().filter(|_| !self.switch.is_ending()) else { continue };
-            if context_pool.has_pending() {
-                context_pool.reap(clock::now_ns());
-            }
+            context_pool.reap(clock::now_ns());
             self.end_quarantine(context_pool);
             let is_aside = || (context_pool.frees_wait() || !release_streams_are_used()) && context_pool.is_idle();
             if !(at_once && context_pool.gives_back_at_once()) && is_aside() {
