@@ -1,7 +1,6 @@
 //! Claims on blocks that a reader may read. A claimed block goes back to the driver only after its claims have ended.
 //!
-//! The guard claims the blocks that it fills and reads. The search for references ([`super::reading`]) claims the
-//! blocks that it scans. Each reader has its own claim, so the end of one claim leaves the others. A claim ends once
+//! The guard claims the blocks that it fills and reads. The search for references claims the blocks that it scans. Each reader has its own claim, so the end of one claim leaves the others. A claim ends once
 //! none of the reader's work is pending: a late reader takes a clone of its claim along
 //! ([`super::context_pool::ContextPool::settle_readers`]).
 //!
@@ -61,7 +60,7 @@ impl Claim {
     }
 
     /// Gives up the blocks for which `keep` returns false.
-    pub(super) fn retain(&self, keep: impl FnMut(&u64) -> bool) {
+    pub(crate) fn retain(&self, keep: impl FnMut(&u64) -> bool) {
         self.with(|entry| {
             entry.blocks.retain(keep);
             // A thread that waits for a block that is still claimed sets this again.
@@ -70,7 +69,7 @@ impl Claim {
     }
 
     /// Returns true if a thread waits for one of the blocks.
-    pub(super) fn is_waited_for(&self) -> bool {
+    pub(crate) fn is_waited_for(&self) -> bool {
         self.with(|entry| entry.waited_for) == Some(true)
     }
 

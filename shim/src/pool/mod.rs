@@ -23,8 +23,7 @@
 //!   free returns once no work uses the block, as the driver's free does. In deferred mode it returns at once, and the
 //!   block waits for an event. Questions about memory are answered as if there were no pool: [`answers`].
 //! * A context ends with its blocks: [`context_end`]. What watches blocks is handed them: [`watcher`].
-//! * Blocks that the program never knows of show where the driver itself refers to device memory: [`private`]. Live
-//!   blocks are read while the program goes on: [`reading`].
+//! * Memory that is taken for a moment and goes back first: [`private`].
 //! * Records of blocks: [`block_records`]. Blocks that a reader may read: [`claims`]. Size classes: [`size`]. Memory in
 //!   transit: [`in_transit`]. The lock of a thread's cache: [`biased_lock`].
 //!
@@ -50,7 +49,6 @@ pub(crate) mod in_transit;
 mod pools;
 pub(crate) mod private;
 pub(crate) mod quota;
-pub(crate) mod reading;
 mod releaser;
 mod rules;
 pub(crate) mod size;

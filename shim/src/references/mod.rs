@@ -5,7 +5,8 @@
 //!
 //! * [`targets`]: the allocations referred to. [`host`]: words of the process's memory. [`counted`]: words that count,
 //!   apart from the driver's own. [`driver`]: patterns of the driver's words, in terms of [`tokens`]. [`known`]: learns
-//!   them for each context. [`device`]: words of device memory. The graph cache searches the nodes of graphs.
+//!   them for each context, from blocks that the program never knows of ([`private`]). [`device`]: words of device
+//!   memory, by its [`reading`]. The graph cache searches the nodes of graphs.
 //! * This file: one search at a time, on its own thread, which ends in time and holds no lock. That thread also has the
 //!   guard read what it watches (`gpumem check`).
 //!
@@ -17,6 +18,8 @@ mod device;
 mod driver;
 mod host;
 mod known;
+mod private;
+mod reading;
 mod targets;
 mod tokens;
 
