@@ -20,8 +20,7 @@ mod stuck;
 
 mod sync {
     pub(super) use crate::process::lock::lock;
-    pub(super) use std::sync::atomic::{AtomicBool, Ordering};
-    pub(super) use std::sync::{Mutex, MutexGuard};
+    pub(super) use std::sync::Mutex;
 }
 
 pub(crate) use hold::PoolHold;
