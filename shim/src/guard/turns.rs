@@ -1,5 +1,5 @@
-//! Lets one thread at a time read a whole context. A second check would read the same memory, and
-//! would miss the freed blocks that the first one is reading.
+//! Lets one thread at a time read a whole context. A second check would read the same memory, and would miss the freed
+//! blocks that the first one is reading.
 
 use crate::pool::context_pool::ContextPool;
 use crate::process::cancel;

@@ -1,8 +1,8 @@
 //! Claims on blocks that a reader may read. A claimed block goes back to the driver only after its claims have ended.
 //!
-//! The guard claims the blocks that it fills and reads. The search for references claims the blocks that it scans. Each reader has its own claim, so the end of one claim leaves the others. A claim ends once
-//! none of the reader's work is pending: a late reader takes a clone of its claim along
-//! ([`super::context_pool::ContextPool::settle_readers`]).
+//! The guard claims the blocks that it fills and reads. The search for references claims the blocks that it scans. Each
+//! reader has its own claim, so the end of one claim leaves the others. A claim ends once none of the reader's work is
+//! pending: a late reader takes a clone of its claim along ([`super::context_pool::ContextPool::settle_readers`]).
 //!
 //! A thread that gives a block away first changes the block's state, or takes the block out of the map, and then looks
 //! for claims. A thread that reads first claims the block, and then looks at its state. So at least one of the two

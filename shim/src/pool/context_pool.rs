@@ -5,8 +5,8 @@
 //! * [`barrier`] waits for the context's work, or checks for pending work, by events.
 //! * [`streams`]: blocks go back to the driver without a wait, and are filled, also during captures. [`hold`] keeps the
 //!   context from ending while its pool is in use.
-//! * [`readers`] fill and read memory; [`stuck`] holds those that did not complete in time. [`scanning`] searches memory
-//!   for addresses.
+//! * [`readers`] fill and read memory; [`stuck`] holds those that did not complete in time. [`scanning`] searches
+//!   memory for addresses.
 
 mod barrier;
 mod hold;

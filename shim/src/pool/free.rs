@@ -177,9 +177,9 @@ impl FreeParts<'_> {
         SUCCESS
     }
 
-    /// Fills a block that no work uses, if freed blocks are filled. Returns false if the block is not known to be filled.
-    /// `quarantine`: most bytes that are kept from use. Blocks that no longer fit leave now, and who watches blocks looks at
-    /// them in the same work for the device.
+    /// Fills a block that no work uses, if freed blocks are filled. Returns false if the block is not known to be
+    /// filled. `quarantine`: most bytes that are kept from use. Blocks that no longer fit leave now, and who watches
+    /// blocks looks at them in the same work for the device.
     fn fill_freed(
         self,
         call: &Call,

@@ -50,8 +50,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Pool> {
     [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(of)
 }
 
-/// Turns the pools off, once `GPUMEM_POOL` is 0, and gives back what they keep. Returns a sentence for users. Memory that cannot go back yet, or
-/// that another thread is just about to keep, goes within a second or two.
+/// Turns the pools off, once `GPUMEM_POOL` is 0, and gives back what they keep. Returns a sentence for users. Memory
+/// that cannot go back yet, or that another thread is just about to keep, goes within a second or two.
 pub(crate) fn step_aside(shim: &'static Shim) -> String {
     shut_all();
     format!("the pool keeps nothing from now on: {}", trim(shim))

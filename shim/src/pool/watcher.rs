@@ -1,7 +1,8 @@
 //! The pool's door to who watches its blocks. The pool hands over each block when it changes hands, and knows nothing
 //! of what is done with it.
 //!
-//! A pool is made with its watcher, or without one. `crate::guard` is the only watcher; no file here names it.
+//! A pool is made with its watcher, or without one. `crate::guard` is the only watcher, and no other file of the pool
+//! names it.
 
 use super::block::Block;
 use super::context_pool::ContextPool;

@@ -2,8 +2,8 @@
 //! was written by the driver. So it shows how the driver's words look.
 //!
 //! The program must not notice. If one of its requests runs out, this memory goes back first
-//! ([`crate::pool::private`]). A thread that ends the context waits only until the thread that reads the blocks has seen
-//! it waiting ([`Private::is_wanted`]).
+//! ([`crate::pool::private`]). A thread that ends the context waits only until the thread that reads the blocks has
+//! seen it waiting ([`Private::is_wanted`]).
 
 use crate::pool::Pool;
 use crate::pool::context_pool::{ContextPool, PoolHold};

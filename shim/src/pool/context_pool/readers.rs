@@ -1,7 +1,7 @@
 //! Readers of a context: they fill and read memory within a time limit.
 //!
-//! While the context is idle a kernel may do the work. Otherwise copies do it, because a kernel of the program may occupy
-//! all processors of the device and wait for the program. So the shim never waits for the program's work.
+//! While the context is idle a kernel may do the work. Otherwise copies do it, because a kernel of the program may
+//! occupy all processors of the device and wait for the program. So the shim never waits for the program's work.
 
 use super::ContextPool;
 use super::stuck::Stuck;
@@ -129,9 +129,9 @@ impl ContextPool {
         self.known_idle() && self.readers.at_work.load(SeqCst) == 0 && self.readers.stuck.len() == 0
     }
 
-    /// Lets a reader do work in the context, in memory of the claimed blocks, and then takes the result. `idle`: no work
-    /// of the program occupies the processors. `None`: the result is unknown, and some of the work may go on, for as
-    /// long as the blocks stay claimed.
+    /// Lets a reader do work in the context, in memory of the claimed blocks, and then takes the result. `idle`: no
+    /// work of the program occupies the processors. `None`: the result is unknown, and some of the work may go on, for
+    /// as long as the blocks stay claimed.
     pub(crate) fn with_reader<R, T>(
         &self,
         idle: bool,
@@ -169,8 +169,8 @@ impl ContextPool {
         taken
     }
 
-    /// Copies `bytes`, at most [`ROOM`](crate::backend::reader::ROOM), out of a claimed block beside any work, and passes them to `read`.
-    /// `None`: not done, and some of the work may go on, for as long as the block stays claimed.
+    /// Copies `bytes`, at most [`ROOM`](crate::backend::reader::ROOM), out of a claimed block beside any work, and
+    /// passes them to `read`. `None`: not done, and some of the work may go on, for as long as the block stays claimed.
     pub(crate) fn copy_out(
         &self,
         (addr, bytes): (u64, usize),
