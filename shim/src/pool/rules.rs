@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 pub(crate) struct BlockRules {
     /// Deferred mode: a free does not wait.
     deferred: AtomicBool,
+    managed: AtomicBool,
     fill: Fill,
     /// Bytes of freed blocks that are kept from use.
     quarantine: u64,
@@ -24,6 +25,7 @@ impl BlockRules {
         let (fill, quarantine) = (settings.pool_fill, settings.quarantine);
         let rules = Self {
             deferred: AtomicBool::new(false),
+            managed: AtomicBool::new(false),
             fill,
             quarantine,
             watched,
@@ -37,6 +39,7 @@ impl BlockRules {
     /// Applies new values of these variables.
     pub(super) fn apply_settings(&self, settings: &Settings) {
         self.deferred.store(settings.free == FreeMode::Deferred, Relaxed);
+        self.managed.store(settings.pool_managed, Relaxed);
     }
 
     /// Returns true if the fast path may serve and keep blocks.
@@ -48,6 +51,11 @@ impl BlockRules {
     /// Returns true if frees do not wait.
     pub(super) fn defer(&self) -> bool {
         self.deferred.load(Relaxed)
+    }
+
+    /// Returns true if growth of the program's own memory pools is placed in managed memory.
+    pub(crate) fn place_growth_in_managed(&self) -> bool {
+        self.managed.load(Relaxed)
     }
 
     /// Returns the block size for a request that is not watched. `None` if it is more than any device has.

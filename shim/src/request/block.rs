@@ -1,7 +1,7 @@
 //! Plain device memory: an idle block of the pool, or a new one from the driver.
 
 use super::Request;
-use super::ladder::{in_force, obtain, spill};
+use super::ladder::{obtain, spill};
 use crate::call::Call;
 use crate::gate;
 use crate::pool::context_pool::ContextPool;
@@ -75,7 +75,7 @@ unsafe fn grow(
     let got = match watch.verdict {
         Verdict::Refuse => return Outcome::Done(NO_MEMORY),
         Verdict::Spill => spill(call, context_pool, bytes, OomFallback::Managed),
-        Verdict::Nothing if watch.is_pool_growth() && in_force().is_some_and(|now| now.pool_managed) => {
+        Verdict::Nothing if pool.rules.place_growth_in_managed() && watch.is_pool_growth() => {
             spill(call, context_pool, bytes, OomFallback::Managed)
         }
         Verdict::Nothing => Err(NO_MEMORY),

@@ -25,7 +25,7 @@ use crate::{backend, graphs};
 use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::location::Location;
-use gpumem_wire::settings::{OomFallback, Settings};
+use gpumem_wire::settings::OomFallback;
 
 /// Asks for a block of `rounded` bytes until there is nothing more to try, then for one of `asked` bytes. `room` has to
 /// be held until the bytes are counted.
@@ -96,7 +96,7 @@ fn climb(
             return if status == SUCCESS { Ok(Obtained { addr: None, bytes, flags: 0 }) } else { Err(status) };
         }
     }
-    let fallback = in_force().map_or(OomFallback::None, |now| now.oom_fallback);
+    let fallback = gate::shim().map_or(OomFallback::None, |shim| shim.in_force.all().oom_fallback);
     if let Ok(obtained) = spill(call, owner, asked, fallback) {
         return Ok(obtained);
     }
@@ -144,11 +144,6 @@ fn make_room(pool: &'static Pool, owner: &'static ContextPool, bytes: u64) -> bo
 fn may_fit(pool: &'static Pool, owner: &'static ContextPool, bytes: u64) -> bool {
     let free = owner.within(|| owner.calls.free_bytes());
     free.is_none_or(|free| free + pool.idle_on(owner.device) >= bytes)
-}
-
-/// Returns the present values of the variables.
-pub(super) fn in_force() -> Option<Settings> {
-    gate::shim().map(|shim| shim.in_force.all())
 }
 
 /// Places an allocation outside the device's memory.
