@@ -295,7 +295,7 @@ impl FreedGraphs {
             match memory_use::each_record_of_exec(exec.handle, add) {
                 SourceRead::Whole => read.push((slot, exec)),
                 SourceRead::Busy => {}
-                SourceRead::Unreadable => seen.refers = Refers::NOTHING,
+                SourceRead::Unused | SourceRead::Unreadable => seen.refers = Refers::NOTHING,
             }
         }
         (read, words)

@@ -4,8 +4,9 @@
 //! A call comes in at a door ([`doors`]) and meets its hook ([`hooks`]). The hook calls the real function and has the
 //! outcome recorded ([`records`]) in the process's ledger ([`ledger`]), which the inspector reads. [`progress`] tells
 //! what the device has done. [`backend`] finds and calls the real libraries. [`stranded`] recognises call sites that
-//! strand memory. [`trace`] writes down every allocation, if the user wants that. [`stacks`] identifies the caller.
-//! [`gate`] decides if any of this happens, and contains panics.
+//! strand memory. [`guard`] finds writes outside of allocations and to freed memory. [`trace`] writes down every
+//! allocation, if the user wants that. [`stacks`] identifies the caller. [`gate`] decides if any of this happens, and
+//! contains panics.
 //!
 //! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, `gpumem_copy`, and the four
 //! functions of `gpumem.h`.
@@ -20,6 +21,7 @@ mod freed_graphs;
 mod gate;
 mod graphs;
 mod group;
+mod guard;
 #[expect(clippy::type_complexity, reason = "the arguments of the vendors' functions")]
 mod hooks;
 mod in_force;

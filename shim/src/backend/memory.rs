@@ -48,7 +48,7 @@ pub(crate) trait MemoryCalls: Sync {
     fn has_release_streams(&self, _device: Device) -> bool {
         false
     }
-    /// Makes a stream of ours in the current context for freeing memory; `None` if that is not possible.
+    /// Makes a stream of ours in the current context for freeing and filling memory; `None` if that is not possible.
     ///
     /// # Errors
     /// The library's.
@@ -78,15 +78,8 @@ pub(crate) trait MemoryCalls: Sync {
     fn free_host(&self, addr: u64) -> Status;
     /// Fills memory, in the order of the default stream.
     fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status;
-    /// Makes a stream of ours in the current context for fills; `None` if fills go to the default stream.
-    ///
-    /// # Errors
-    /// The library's.
-    fn fill_stream(&self) -> Result<Option<Stream>, Status> {
-        Ok(None)
-    }
-    /// Fills unused memory on a fill stream, and waits only for that fill.
-    fn fill_on(&self, _addr: u64, _byte: u8, _bytes: usize, _stream: Stream) -> Status {
+    /// Fills unused memory on a release stream, and waits only for that stream.
+    fn fill_on(&self, _addr: u64, _byte: u8, _bytes: usize, _stream: ReleaseStream) -> Status {
         NOT_SUPPORTED
     }
     /// Waits for all work of the current context.

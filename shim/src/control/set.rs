@@ -145,7 +145,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
         Id::StrandedRetries => shim.stranded.set_retries(now.stranded_retries),
         Id::Stacks | Id::StackEvery => shim.registry.sites.set(&shim.ledger, now.stacks, now.stack_every),
         Id::Tag => shim.set_default_tag(now.tag.as_deref()),
-        Id::Free | Id::Limit | Id::PoolMax | Id::PoolDecay | Id::PoolManaged | Id::OomFallback => {
+        Id::Free | Id::Limit | Id::PoolMax | Id::PoolDecay | Id::PoolManaged => {
             for pool in pool::all() {
                 pool.apply_settings(&now);
                 // Live bytes that threads have left out of the totals count against a limit.
@@ -153,7 +153,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
             }
         }
         // The shim reads the present value each time; the control thread reads its interval after each command.
-        Id::Log | Id::Summary | Id::OomReport | Id::GrowthInterval => {}
+        Id::Log | Id::Summary | Id::OomReport | Id::GrowthInterval | Id::OomFallback => {}
         // These are read once, at the start.
         Id::Disable
         | Id::Dir

@@ -181,7 +181,7 @@ pub(crate) struct Apart {
 }
 
 /// Changes by the program to single nodes of an exec.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Edits {
     /// Nodes that the program set since the source was read, by index.
     pub changes: Vec<(u32, Box<[u8]>)>,

@@ -8,7 +8,7 @@ use crate::backend::graphs::StreamArg;
 use crate::gate;
 use crate::process::handle_range::index_in;
 use crate::process::wiped;
-use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
+use gpumem_abi::types::{Graph, GraphExec, Status};
 use gpumem_wire::kinds::{Pinned, Vendor};
 use std::ptr::null_mut;
 
@@ -27,11 +27,7 @@ pub(crate) fn is_graph(vendor: Vendor, graph: Graph) -> bool {
 /// Uploads a handle of the shim.
 pub(crate) fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return INVALID };
-    match change::upload(cache, index, to, |exec| cache.library().calls.upload(exec, to)) {
-        // The program got this memory when it instantiated. Its launches can do without an exec.
-        Err(OUT_OF_MEMORY) => SUCCESS,
-        Ok(status) | Err(status) => status,
-    }
+    change::upload(cache, index, to, |exec| cache.library().calls.upload(exec, to)).unwrap_or_else(|status| status)
 }
 
 /// Returns the program's handle of a captured graph. New handles are the shim's only while that is allowed.

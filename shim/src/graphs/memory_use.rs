@@ -2,17 +2,15 @@
 //! any memory.
 
 use super::ExecStore;
-use super::class::{Class, Shape};
-use super::handle::Handle;
+use super::class::Shape;
+use super::handle::{Edits, Handle};
 use super::handle_arguments::exec_index;
 use super::sources::Sources;
 use super::sources::folded::GraphHandle;
 use crate::backend::source::Source;
 use crate::shim::Shim;
 use gpumem_abi::types::GraphExec;
-use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// State of a handle of the shim.
 enum LiveHandle {
@@ -20,10 +18,22 @@ enum LiveHandle {
     Graph(&'static GraphHandle),
 }
 
-/// Returns all handles that were ever given out.
-fn all(cache: &ExecStore) -> impl Iterator<Item = LiveHandle> {
-    let execs = cache.handles().execs().all().map(|(_, handle)| LiveHandle::Exec(handle));
-    execs.chain(cache.sources().all_graphs().map(|(_, handle)| LiveHandle::Graph(handle)))
+/// Returns all handles that were ever given out, each with what it is made of.
+fn all() -> impl Iterator<Item = (&'static Sources, LiveHandle)> {
+    super::caches().flat_map(|cache| {
+        let execs = cache.handles().execs().all().map(|(_, handle)| LiveHandle::Exec(handle));
+        let graphs = cache.sources().all_graphs().map(|(_, handle)| LiveHandle::Graph(handle));
+        execs.chain(graphs).map(|live| (cache.sources(), live))
+    })
+}
+
+/// Returns the handle of an exec of the shim.
+fn of_exec(exec: u64) -> Option<(&'static Sources, &'static Handle)> {
+    let handle_in = |cache: &'static ExecStore| {
+        let index = exec_index(cache.library().vendor, exec as GraphExec)?;
+        Some((cache.sources(), cache.handles().execs().get(index)?))
+    };
+    super::caches().find_map(handle_in)
 }
 
 /// Returns the number of execs and graphs that are the library's own, given how many are the shim's. The library's own
@@ -36,155 +46,127 @@ fn of_library(shim: &Shim, (execs, graphs): (usize, usize)) -> usize {
 /// graph that another thread has locked may refer to any memory.
 pub(crate) fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
     let mut ours = (0, 0);
-    for cache in super::caches() {
-        for live in all(cache) {
-            let found = live.refers(cache.sources(), ranges);
-            if matches!(found, Reference::Refers | Reference::MayRefer) {
-                return true;
-            }
-            live.count(found, &mut ours);
-        }
-    }
-    of_library(shim, ours) > 0
+    let may = |(sources, live): (&Sources, LiveHandle)| {
+        let (refers, read) = live.refers(sources, ranges);
+        live.count(read, &mut ours);
+        refers || read.is_unknown()
+    };
+    all().any(may) || of_library(shim, ours) > 0
 }
 
 /// Returns true if a live graph certainly refers to this memory. Unreadable graphs do not count.
 pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
     // The address just after this memory may be the start of the next allocation.
     let within = memory.start..memory.end.saturating_sub(1);
-    let range = std::slice::from_ref(&within);
-    super::caches().any(|cache| all(cache).any(|live| live.refers(cache.sources(), range) == Reference::Refers))
+    all().any(|(sources, live)| live.refers(sources, std::slice::from_ref(&within)).0)
 }
 
 /// Returns true if a launched graph certainly refers to one of these ranges, which are sorted.
-pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
-    let found = super::cache(vendor).and_then(|cache| {
-        let handle = cache.handles().execs().get(exec_index(vendor, exec)?)?;
-        Some(LiveHandle::Exec(handle).refers(cache.sources(), ranges))
-    });
-    found == Some(Reference::Refers)
+pub(crate) fn exec_refers_to(exec: GraphExec, ranges: &[Range<u64>]) -> bool {
+    of_exec(exec as u64).is_some_and(|(sources, handle)| LiveHandle::Exec(handle).refers(sources, ranges).0)
 }
 
 /// Passes the content of the nodes of all live graphs and execs to `each`, record by record. Returns the number of
 /// graphs and execs that cannot be read, or not now. Waits for no lock.
 pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
     let (mut ours, mut unread) = ((0, 0), 0);
-    for cache in super::caches() {
-        for live in all(cache) {
-            let read = live.read(cache.sources(), &mut each);
-            unread += usize::from(read == Reference::MayRefer);
-            live.count(read, &mut ours);
-        }
+    for (sources, live) in all() {
+        let read = live.read(sources, &mut each);
+        unread += usize::from(read.is_unknown());
+        live.count(read, &mut ours);
     }
     unread + of_library(shim, ours)
 }
 
-/// Result of reading the nodes of one exec.
+/// Result of reading the nodes of one exec or graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceRead {
+    /// The handle is not in use.
+    Unused,
     Whole,
-    /// A thread is launching or changing the exec: ask again.
+    /// A thread is launching or changing it: ask again.
     Busy,
-    /// The exec is the library's own, or stays with one real exec for good.
+    /// It is the library's own, or stays with one real exec for good.
     Unreadable,
+}
+
+impl SourceRead {
+    fn is_unknown(self) -> bool {
+        matches!(self, Self::Busy | Self::Unreadable)
+    }
 }
 
 /// Passes the content of one exec's nodes to `each`, as a launch would run them now: without nodes that the program
 /// switched off. Waits for no lock, and holds none of the exec's locks while `each` runs.
 pub(crate) fn each_record_of_exec(exec: u64, mut each: impl FnMut(&[u8])) -> SourceRead {
-    let handle_in = |cache: &'static ExecStore| {
-        let index = exec_index(cache.library().vendor, exec as GraphExec)?;
-        Some((cache, cache.handles().execs().get(index)?))
-    };
-    match super::caches().find_map(handle_in) {
-        Some((cache, handle)) => each_enabled(cache.sources(), handle, &mut each),
-        None => SourceRead::Unreadable,
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reference {
-    /// The handle is not in use.
-    Unused,
-    Refers,
-    /// The graph cannot be read, or not now.
-    MayRefer,
-    DoesNot,
+    let read = |(sources, handle)| each_of_exec(sources, handle, true, &mut each);
+    of_exec(exec).map_or(SourceRead::Unreadable, read)
 }
 
 impl LiveHandle {
     /// Counts a live handle, readable or not.
-    fn count(&self, found: Reference, (execs, graphs): &mut (usize, usize)) {
+    fn count(&self, read: SourceRead, (execs, graphs): &mut (usize, usize)) {
         let count = if matches!(self, Self::Exec(_)) { execs } else { graphs };
-        *count += usize::from(found != Reference::Unused);
+        *count += usize::from(read != SourceRead::Unused);
     }
 
-    /// Checks for references to one of these ranges.
-    fn refers(&self, sources: &Sources, ranges: &[Range<u64>]) -> Reference {
+    /// Returns true if it certainly refers to one of these ranges, and the result of reading it.
+    fn refers(&self, sources: &Sources, ranges: &[Range<u64>]) -> (bool, SourceRead) {
         let mut found = false;
         let read = self.read(sources, &mut |record| found = found || holds(record, ranges));
-        if found { Reference::Refers } else { read }
+        (found, read)
     }
 
-    /// Passes the content to `each`, record by record. Returns [`Reference::DoesNot`] if it could be read.
-    fn read(&self, sources: &Sources, each: &mut dyn FnMut(&[u8])) -> Reference {
+    /// Passes all content that it has or may have again to `each`, record by record.
+    fn read(&self, sources: &Sources, each: &mut dyn FnMut(&[u8])) -> SourceRead {
         match self {
-            Self::Exec(handle) => each_of_exec(sources, handle, each),
+            Self::Exec(handle) => each_of_exec(sources, handle, false, each),
             Self::Graph(handle) => match handle.recipe_if_free() {
-                None => Reference::Unused,
-                Some(None) => Reference::MayRefer,
-                Some(Some(recipe)) => each_of_source(sources, &recipe.shape, &recipe.source, each),
+                None => SourceRead::Unused,
+                Some(None) => SourceRead::Unreadable,
+                Some(Some(recipe)) => {
+                    each_of_source(sources, &recipe.shape, &recipe.source, &Edits::default(), false, each)
+                }
             },
         }
     }
 }
 
-fn each_of_exec(sources: &Sources, handle: &Handle, each: &mut dyn FnMut(&[u8])) -> Reference {
-    let Ok(body) = handle.body.try_lock() else { return Reference::MayRefer };
-    match (&body.class, &body.source) {
-        // Nothing can be launched in a context that is gone.
-        _ if body.apart().ended.is_some() => Reference::DoesNot,
-        (None, _) => Reference::Unused,
-        (Some(class), Some(source)) if !class.alone && !body.apart().owned => {
-            let read = each_of_source(sources, &class.shape, source, each);
-            // Changes count in addition to the earlier content, which is read again if the changes are taken back.
-            if read == Reference::DoesNot {
-                body.edits().changes.iter().for_each(|(_, record)| each(record));
-            }
-            read
-        }
-        _ => Reference::MayRefer,
-    }
-}
-
-/// Passes a source's content to `each`. Returns [`Reference::DoesNot`] if it could be read.
-fn each_of_source(sources: &Sources, shape: &Shape, source: &Source, each: &mut dyn FnMut(&[u8])) -> Reference {
-    sources.with_work(|work| {
-        if !work.unpack(shape, source) {
-            return Reference::MayRefer;
-        }
-        (0..work.target.len()).for_each(|index| each(work.target.get(index)));
-        Reference::DoesNot
-    })
-}
-
-fn each_enabled(sources: &Sources, handle: &Handle, each: &mut impl FnMut(&[u8])) -> SourceRead {
+/// Passes the content of an exec to `each`. `launched`: as a launch would run it now.
+fn each_of_exec(sources: &Sources, handle: &Handle, launched: bool, each: &mut dyn FnMut(&[u8])) -> SourceRead {
     let Ok(body) = handle.body.try_lock() else { return SourceRead::Busy };
-    let is_readable = |class: &&Arc<Class>| !class.alone && !body.apart().owned && body.apart().ended.is_none();
-    let (Some(class), Some(source)) = (body.class.as_ref().filter(is_readable), &body.source) else {
-        return SourceRead::Unreadable;
+    let (shape, source) = match (&body.class, &body.source) {
+        // Nothing can be launched in a context that is gone.
+        _ if body.apart().ended.is_some() => return SourceRead::Whole,
+        (None, _) => return SourceRead::Unused,
+        (Some(class), Some(source)) if !class.alone && !body.apart().owned => (class.shape.clone(), source.clone()),
+        _ => return SourceRead::Unreadable,
     };
-    let (shape, source) = (class.shape.clone(), source.clone());
-    let (changes, disabled) = (body.edits().changes.clone(), body.edits().disabled.clone());
+    let edits = body.edits().clone();
     // A launch may wait for this lock, and unfolding a large graph takes a while.
     drop(body);
+    each_of_source(sources, &shape, &source, &edits, launched, each)
+}
+
+/// Passes a source's content, with these edits, to `each`. Unless it is `launched`, changes count in addition to the
+/// earlier content, which is read again if the changes are taken back, and nodes that are off count as well.
+fn each_of_source(
+    sources: &Sources,
+    shape: &Shape,
+    source: &Source,
+    Edits { changes, disabled }: &Edits,
+    launched: bool,
+    each: &mut dyn FnMut(&[u8]),
+) -> SourceRead {
     sources.with_work(|work| {
-        if !work.unpack(&shape, &source) {
+        if !work.unpack(shape, source) {
             return SourceRead::Unreadable;
         }
-        changes.iter().for_each(|(at, record)| work.target.replace(*at as usize, record));
-        let enabled = (0..work.target.len()).filter(|&at| !disabled.contains(&(at as u32)));
-        enabled.for_each(|at| each(work.target.get(at)));
+        for (at, record) in changes {
+            if launched { work.target.replace(*at as usize, record) } else { each(record) }
+        }
+        let runs = (0..work.target.len()).filter(|&at| !launched || !disabled.contains(&(at as u32)));
+        runs.for_each(|at| each(work.target.get(at)));
         SourceRead::Whole
     })
 }

@@ -9,9 +9,7 @@ use crate::graphs;
 use crate::graphs::ExecStore;
 use crate::graphs::change::{self, InUse, Updated};
 use crate::graphs::launch::{self as launches, RealLaunch};
-use crate::graphs::memory_use;
-use crate::pool::guard::{self, LaunchKind};
-use crate::pool::guarded;
+use crate::guard::{self, LaunchKind};
 use crate::process::device_calls::DeviceCall;
 use crate::progress::activity;
 use crate::records;
@@ -45,10 +43,8 @@ pub(super) fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Exec
 /// Makes the guard note a launch, and report it if its graph refers to freed memory.
 #[cold]
 fn look_at(call: &Call, exec: GraphExec, to: StreamArg) {
-    guarded::note_launch(call, to.stream, LaunchKind::Graph, &[]);
-    if guard::may_be_in_graphs() {
-        guarded::of_launched_graph(call.vendor, |ranges| memory_use::exec_refers_to(call.vendor, exec, ranges));
-    }
+    guard::note_launch(call, to.stream, LaunchKind::Graph, &[]);
+    guard::of_launched_graph(call.vendor, exec);
 }
 
 #[inline(always)]
@@ -121,11 +117,7 @@ unsafe fn upload_to(call: Call, real: RealLaunch, exec: GraphExec, to: StreamArg
     // SAFETY: rule of the call: `real` gets the program's stream. Rule of handles: the exec is the library's.
     let real = |exec| activity::submit(|| unsafe { real(exec, to.stream) });
     let status = match ours(&call, exec) {
-        Ok(Some((cache, index))) => match change::upload(cache, index, to, real) {
-            // The program got this memory when it instantiated. Its launches can do without an exec.
-            Ok(OUT_OF_MEMORY) | Err(OUT_OF_MEMORY) => SUCCESS,
-            Ok(status) | Err(status) => status,
-        },
+        Ok(Some((cache, index))) => change::upload(cache, index, to, real).unwrap_or_else(|status| status),
         Ok(None) => real(exec),
         Err(status) => status,
     };

@@ -5,8 +5,7 @@ use super::{attributes, code};
 use crate::backend::{attributes_set, params};
 use crate::call::{Call, Real};
 use crate::gate;
-use crate::pool::guard::{self, LaunchKind};
-use crate::pool::guarded;
+use crate::guard::{self, LaunchKind};
 use crate::progress::activity;
 use crate::progress::queries;
 use crate::records::driver_memory;
@@ -114,7 +113,7 @@ unsafe fn launched_under_guard(
         // SAFETY: our caller vouches that the arguments are the launch's. The driver has accepted
         // them, and the program's call is not over yet.
         unsafe { look_at(function, params.cast(), extra.cast(), &mut words) };
-        guarded::note_launch(call, stream(), LaunchKind::Kernel(function), &words);
+        guard::note_launch(call, stream(), LaunchKind::Kernel(function), &words);
     }
     status
 }

@@ -4,6 +4,7 @@ use super::graph_memory::in_capture;
 use super::{get, written};
 use crate::call::{Call, Real};
 use crate::gate;
+use crate::guard;
 use crate::pool;
 use crate::process::device_calls::DeviceCall;
 use crate::progress::activity;
@@ -193,7 +194,7 @@ pub(crate) unsafe fn get_info(call: Call, real: Real<(*mut usize, *mut usize)>) 
         let status = real.call();
         if let (SUCCESS, Some(free), Some(total)) = (status, free.as_mut(), total.as_mut()) {
             gate::note(|shim| records::contexts::program_asked(shim, call.vendor, *free as u64, *total as u64));
-            pool::answers::memory_info(&call, free, total);
+            pool::answers::memory_info(&call, guard::new, free, total);
         }
         status
     }

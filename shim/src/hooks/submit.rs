@@ -5,8 +5,7 @@
 pub(crate) use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
 use crate::backend::attributes_set;
 use crate::call::{Arguments, Call, Real};
-use crate::pool::guard::{self, LaunchKind};
-use crate::pool::guarded;
+use crate::guard::{self, LaunchKind};
 use crate::progress::activity;
 use crate::progress::queries;
 use crate::stranded;
@@ -58,7 +57,7 @@ fn submitted<A: Arguments>(call: &Call, real: &Real<A>, within: impl FnOnce()) -
 fn looked_at(call: &Call, words: &[u64]) {
     stranded::used(words);
     if guard::is_on() {
-        guarded::note_launch(call, std::ptr::null_mut(), LaunchKind::Other, words);
+        guard::note_launch(call, std::ptr::null_mut(), LaunchKind::Other, words);
     }
 }
 

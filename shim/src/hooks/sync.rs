@@ -2,7 +2,7 @@
 
 use crate::call::{Arguments, Call, Real};
 use crate::graphs;
-use crate::pool::{guard, guarded};
+use crate::guard;
 use crate::progress::activity;
 use crate::stranded;
 use gpumem_abi::types::*;
@@ -18,7 +18,7 @@ pub(crate) unsafe fn waited<A: Arguments>(_: Call, real: Real<A>) -> Status {
         stranded::synced();
         graphs::waited();
         if guard::checks_at_waits() {
-            guarded::at_wait();
+            guard::at_wait();
         }
     }
     status

@@ -2,7 +2,7 @@
 //! is as large as the program asked for.
 
 use super::block::{Block, FRONTED, State};
-use super::guard::Guard;
+use super::watcher::NewWatcher;
 use super::{of, of_limited};
 use crate::call::Call;
 use crate::gate;
@@ -55,7 +55,7 @@ impl AskedMemory {
         Some(block.addr())
     }
 
-    /// Returns true if the program may not share the allocation with other processes. They would find the guard's zone
+    /// Returns true if the program may not share the allocation with other processes. They would find what is
     /// in front of it.
     pub(crate) fn may_not_be_shown(&self) -> bool {
         self.start().is_some()
@@ -94,16 +94,16 @@ impl AskedMemory {
 
 /// Returns free and total bytes for the program. Idle blocks that can go back now count as free, and the quota counts
 /// as the size of the device.
-pub(crate) fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
-    let Some(pool) = of_limited(call.vendor) else { return };
+pub(crate) fn memory_info(call: &Call, watcher: NewWatcher, free: &mut usize, total: &mut usize) {
+    let Some(pool) = of_limited(call.vendor, watcher) else { return };
     gate::note(|shim| {
         let Some(context_pool) = pool.context_pool_of_thread(shim) else { return };
         let _errno = KeepErrno::new();
         let idle = pool.releaser.idle().to_be_had_on(context_pool.device);
         let stays = pool.idle_on(context_pool.device).saturating_sub(idle) as usize;
         let limit = pool.quota.limit() as usize;
-        let zones = pool.releaser.guard().map_or(0, Guard::zones);
-        *free = (*free + idle as usize + zones as usize).min(*total);
+        let watched = pool.releaser.watcher().map_or(0, |watcher| watcher.taken());
+        *free = (*free + idle as usize + watched as usize).min(*total);
         if limit != 0 {
             let live = records::pooled::live_on(shim, call.vendor, context_pool.device) as usize;
             *total = (*total).min(limit);

@@ -94,7 +94,7 @@ impl Block {
     }
 
     /// Makes this the block of a new allocation.
-    pub(super) fn begin(&self, (addr, bytes): (u64, u64), asked: u64, class: Option<usize>, flags: u32) {
+    pub(crate) fn begin(&self, (addr, bytes): (u64, u64), asked: u64, class: Option<usize>, flags: u32) {
         self.set_addr(addr);
         self.set_bytes(bytes);
         self.set_asked(asked);
@@ -159,12 +159,12 @@ impl Block {
     }
 
     /// Sets these flags.
-    pub(super) fn mark(&self, flags: u32) {
+    pub(crate) fn mark(&self, flags: u32) {
         self.flags.fetch_or(flags, Release);
     }
 
     /// Clears these flags. Returns the flags before.
-    pub(super) fn unmark(&self, flags: u32) -> u32 {
+    pub(crate) fn unmark(&self, flags: u32) -> u32 {
         self.flags.fetch_and(!flags, AcqRel)
     }
 
@@ -175,7 +175,7 @@ impl Block {
     }
 
     /// Returns true if the guard watches it. Comes after the fills of its zones.
-    pub(super) fn is_watched(&self) -> bool {
+    pub(crate) fn is_watched(&self) -> bool {
         self.flags.load(Acquire) & WATCHED != 0
     }
 

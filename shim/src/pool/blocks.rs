@@ -5,7 +5,7 @@ use super::lock;
 use crate::process::heap;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use zerocopy::FromZeros;
 
 /// Blocks by address. Lookups take no lock.
@@ -21,7 +21,6 @@ pub(crate) struct Blocks {
     inner: Mutex<BlockMaps>,
     /// Block objects that stand for no memory now.
     spare: Mutex<Vec<&'static Block>>,
-    any_spare: AtomicBool,
 }
 
 #[derive(Default)]
@@ -109,7 +108,6 @@ impl Blocks {
             replaced: AtomicU64::new(0),
             inner: Mutex::default(),
             spare: Mutex::default(),
-            any_spare: AtomicBool::new(false),
         }
     }
 
@@ -198,31 +196,22 @@ impl Blocks {
 
     /// Returns a block object that stands for no memory now.
     pub(super) fn spare(&self) -> &'static Block {
-        let pop = || {
-            let mut spare = lock(&self.spare);
-            let block = spare.pop();
-            self.any_spare.store(!spare.is_empty(), Relaxed);
-            block
-        };
-        let spare = if self.any_spare.load(Relaxed) { pop() } else { None };
-        spare.unwrap_or_else(|| Box::leak(Box::default()))
+        lock(&self.spare).pop().unwrap_or_else(|| Box::leak(Box::default()))
     }
 
     /// Keeps a block object as a spare one: it stands for no memory any more.
     pub(super) fn forget(&self, block: &'static Block) {
         block.set(State::Gone);
-        let mut spare = lock(&self.spare);
-        spare.push(block);
-        self.any_spare.store(true, Relaxed);
+        lock(&self.spare).push(block);
     }
 
     /// Returns all blocks.
-    pub(super) fn all(&self) -> Vec<&'static Block> {
+    pub(crate) fn all(&self) -> Vec<&'static Block> {
         lock(&self.inner).sorted().values().copied().collect()
     }
 
     /// Returns the block that contains an address.
-    pub(super) fn around(&self, addr: u64) -> Option<&'static Block> {
+    pub(crate) fn around(&self, addr: u64) -> Option<&'static Block> {
         let mut inner = lock(&self.inner);
         let (_, &block) = inner.sorted().range(..=addr).next_back()?;
         (addr < block.base() + block.bytes()).then_some(block)

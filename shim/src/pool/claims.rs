@@ -1,9 +1,8 @@
 //! Claims on blocks that a reader may read. A claimed block goes back to the driver only after its claims have ended.
 //!
-//! The guard claims the blocks that it fills and reads. The search for references ([`super::reading`]) claims the
-//! blocks that it scans. Each reader has its own claim, so the end of one claim leaves the others. A claim ends once
-//! none of the reader's work is pending: a late reader takes a clone of its claim along
-//! ([`super::context_pool::ContextPool::settle_readers`]).
+//! The guard claims the blocks that it fills and reads. The search for references claims the blocks that it scans. Each
+//! reader has its own claim, so the end of one claim leaves the others. A claim ends once none of the reader's work is
+//! pending: a late reader takes a clone of its claim along ([`super::context_pool::ContextPool::settle_readers`]).
 //!
 //! A thread that gives a block away first changes the block's state, or takes the block out of the map, and then looks
 //! for claims. A thread that reads first claims the block, and then looks at its state. So at least one of the two
@@ -47,7 +46,7 @@ impl Drop for Number {
 
 impl Claim {
     /// Claims the blocks at these addresses.
-    pub(super) fn of(mut blocks: Vec<u64>) -> Self {
+    pub(crate) fn of(mut blocks: Vec<u64>) -> Self {
         blocks.sort_unstable();
         let number = MADE.fetch_add(1, SeqCst) + 1;
         CLAIMS.locked().push(ClaimEntry { number, blocks, waited_for: false, late: false });
@@ -61,7 +60,7 @@ impl Claim {
     }
 
     /// Gives up the blocks for which `keep` returns false.
-    pub(super) fn retain(&self, keep: impl FnMut(&u64) -> bool) {
+    pub(crate) fn retain(&self, keep: impl FnMut(&u64) -> bool) {
         self.with(|entry| {
             entry.blocks.retain(keep);
             // A thread that waits for a block that is still claimed sets this again.
@@ -70,7 +69,7 @@ impl Claim {
     }
 
     /// Returns true if a thread waits for one of the blocks.
-    pub(super) fn is_waited_for(&self) -> bool {
+    pub(crate) fn is_waited_for(&self) -> bool {
         self.with(|entry| entry.waited_for) == Some(true)
     }
 
@@ -84,7 +83,7 @@ impl Claim {
 /// Waits until no reader may read a block that is about to be given away. Readers at work end by themselves. Late
 /// readers are waited for at most `longest`; `settle` takes back those that have completed. Returns false if the block
 /// is still claimed.
-pub(super) fn wait(addr: u64, settle: impl Fn() -> bool, longest: Duration) -> bool {
+pub(crate) fn wait(addr: u64, settle: impl Fn() -> bool, longest: Duration) -> bool {
     // A reader that this load does not see will see that the block is gone.
     fence(SeqCst);
     if MADE.load(SeqCst) == 0 {

@@ -1,15 +1,14 @@
 //! The pool of one context: its blocks and their bytes.
 //!
-//! * [`idle`]: idle blocks by size and age. [`quarantine`]: freed blocks that the guard keeps from use. [`pending`]:
+//! * [`idle`]: idle blocks by size and age. [`quarantine`]: freed blocks that are kept from use. [`pending`]:
 //!   freed blocks that wait for work to complete, each covered by an event.
 //! * [`barrier`] waits for the context's work, or checks for pending work, by events.
 //! * [`streams`]: blocks go back to the driver without a wait, and are filled, also during captures. [`hold`] keeps the
 //!   context from ending while its pool is in use.
-//! * [`readers`] fill and read memory for the guard; [`stuck`] holds those that did not complete in time. [`checking`]
-//!   lets one thread at a time have the whole context read. [`scanning`] searches memory for addresses.
+//! * [`readers`] fill and read memory; [`stuck`] holds those that did not complete in time. [`scanning`] searches
+//!   memory for addresses.
 
 mod barrier;
-mod checking;
 mod hold;
 mod idle;
 mod pending;
@@ -21,15 +20,13 @@ mod stuck;
 
 mod sync {
     pub(super) use crate::process::lock::lock;
-    pub(super) use std::sync::atomic::{AtomicBool, Ordering};
-    pub(super) use std::sync::{Mutex, MutexGuard};
+    pub(super) use std::sync::Mutex;
 }
 
-pub(super) use checking::{Begun, For};
 pub(crate) use hold::PoolHold;
 pub(super) use idle::Most;
 pub(crate) use quarantine::Out;
-pub(crate) use readers::Job;
+pub(crate) use readers::{NotKnown, POISON, ReaderWork};
 pub(crate) use scanning::{Scan, Scanning};
 
 use super::block::Block;
@@ -41,7 +38,6 @@ use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::records::grouped;
-use checking::Checking;
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
@@ -92,10 +88,8 @@ pub(crate) struct ContextPool {
     events: Mutex<Vec<Event>>,
     /// Number of threads that give blocks back now, or wait to do so. The context does not end before it is 0.
     releasing: AtomicU32,
-    /// The stream on which blocks are given back, or [`streams::UNKNOWN`], or the value for none.
+    /// The stream on which blocks are given back and filled, or [`streams::UNKNOWN`], or the value for none.
     release_stream: AtomicUsize,
-    /// The stream on which blocks are filled, or [`streams::UNKNOWN`].
-    fill_stream: AtomicUsize,
     /// The most idle bytes if frees wait for work ([`ContextPool::frees_wait`]).
     beside_work: AtomicU64,
     /// The bytes held, and the time, ns, at the last measurement.
@@ -108,10 +102,8 @@ pub(crate) struct ContextPool {
     found_busy: AtomicU64,
     /// Blocks of its device that are in transit.
     pub in_transit: &'static InTransit,
-    /// Kernel, streams and memory with which the guard reads.
+    /// Kernel, streams and memory with which memory is filled and read.
     readers: Readers,
-    /// Tells if the guard is reading the whole context.
-    checking: Checking,
 }
 
 #[derive(Default)]
@@ -125,7 +117,7 @@ struct KeptBlocks {
     open: Vec<&'static Block>,
     next_batch: u64,
     batches: VecDeque<Batch>,
-    /// Freed blocks that the guard keeps from use, by the turn in which they were freed.
+    /// Freed blocks that are kept from use, by the turn in which they were freed.
     quarantine: BTreeMap<u64, &'static Block>,
     /// Bytes of these blocks, and of those that a check is reading.
     quarantined: u64,
@@ -180,7 +172,6 @@ impl ContextPool {
             events: Mutex::default(),
             releasing: AtomicU32::new(0),
             release_stream: AtomicUsize::new(streams::UNKNOWN),
-            fill_stream: AtomicUsize::new(streams::UNKNOWN),
             beside_work: AtomicU64::new(0),
             measured: Default::default(),
             aged_ns: AtomicU64::new(0),
@@ -188,7 +179,6 @@ impl ContextPool {
             found_busy: AtomicU64::new(0),
             in_transit,
             readers: Readers::default(),
-            checking: Checking::default(),
         }
     }
 
@@ -210,7 +200,7 @@ impl ContextPool {
 
     /// Returns true if a block belongs to this pool.
     #[inline(always)]
-    pub(super) fn has(&self, block: &Block) -> bool {
+    pub(crate) fn has(&self, block: &Block) -> bool {
         Self::of(block).is_some_and(|its| std::ptr::eq(its, self))
     }
 
@@ -249,7 +239,6 @@ impl ContextPool {
         self.without_events.store(false, Relaxed);
         self.has_neighbours.store(false, Relaxed);
         self.release_stream.store(streams::UNKNOWN, Relaxed);
-        self.fill_stream.store(streams::UNKNOWN, Relaxed);
         self.readers.clear();
         self.context.store(context, Relaxed);
         self.record.store(record, Relaxed);
@@ -282,7 +271,7 @@ impl ContextPool {
 
     /// Returns true if the context has ended, and all its blocks with it.
     #[inline(always)]
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Relaxed)
     }
 

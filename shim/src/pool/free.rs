@@ -3,8 +3,7 @@
 use super::block::{Block, HOST, PINNED, SPILLED, State};
 use super::block_records;
 use super::claims;
-use super::context_pool::ContextPool;
-use super::guard::{FreeSite, LATE_WITHIN};
+use super::context_pool::{ContextPool, POISON};
 use super::quota::Quota;
 use super::releaser::Releaser;
 use super::rules::BlockRules;
@@ -20,9 +19,10 @@ use crate::stranded;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::trace::Action;
+use std::time::Duration;
 
-/// The byte that freed memory is filled with, so that its use is recognised.
-const POISON: u8 = 0xa5;
+/// Longest wait of a free for late readers. They copy beside any work.
+const LATE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Result of the first look at a free: how to go on.
 pub(super) enum FreeStep {
@@ -128,24 +128,16 @@ impl FreeParts<'_> {
             gate::note(|shim| block_records::kept(shim, block));
             // No other thread finds these blocks meanwhile.
             let _transit = context_pool.in_transit.blocks.begin();
-            match context_pool.keep_unless_completed(block, clock::now_ns()) {
-                true => gate::note(|shim| self.put(shim, block, context_pool)),
-                false => gate::note(|shim| block_records::add_live(shim, context_pool, -bytes)),
-            };
+            context_pool.keep_until_completed(block, clock::now_ns());
+            gate::note(|shim| block_records::add_live(shim, context_pool, -bytes));
             return SUCCESS;
         }
-        let mut saved = false;
+        let saved;
         let waited = {
             let _errno = KeepErrno::new();
             context_pool.prepare();
-            if context_pool.has_pending() {
-                context_pool.barrier_for_all(clock::now_ns())
-            } else if context_pool.known_quiet() {
-                saved = true;
-                Some(SUCCESS)
-            } else {
-                context_pool.barrier()
-            }
+            saved = !context_pool.has_pending() && context_pool.known_quiet();
+            if saved { Some(SUCCESS) } else { context_pool.barrier_for_all(clock::now_ns()) }
         };
         match waited {
             Some(SUCCESS) => {}
@@ -158,8 +150,8 @@ impl FreeParts<'_> {
         }
         let counter = if saved { counters::POOL_BARRIERS_FREE } else { counters::POOL_BARRIERS };
         gate::note(|shim| shim.count(counter, 1));
-        let by_guard = releaser.guard().map(|guard| guard.quarantine(idle.contexts().all().len(), block));
-        let quarantine = rules.quarantine(by_guard);
+        let of_each = |most| most / idle.contexts().all().len().max(1) as u64;
+        let quarantine = rules.quarantine(releaser.watcher().map(|watcher| of_each(watcher.most_kept(block))));
         // If our fill may still be running, the real free waits for it.
         if !self.fill_freed(call, block, context_pool, quarantine) {
             return self.give_up(block, real);
@@ -185,9 +177,9 @@ impl FreeParts<'_> {
         SUCCESS
     }
 
-    /// Fills a block that no work uses, if freed blocks are filled. Returns false if the block is not known to be filled.
-    /// `quarantine`: most bytes that are kept from use. Blocks that no longer fit leave now, and the guard reads them in
-    /// the same work for the device.
+    /// Fills a block that no work uses, if freed blocks are filled. Returns false if the block is not known to be
+    /// filled. `quarantine`: most bytes that are kept from use. Blocks that no longer fit leave now, and who watches
+    /// blocks looks at them in the same work for the device.
     fn fill_freed(
         self,
         call: &Call,
@@ -197,10 +189,10 @@ impl FreeParts<'_> {
     ) -> bool {
         let _errno = KeepErrno::new();
         let leaving = quarantine.and_then(|most| context_pool.make_room(block.bytes(), most));
-        let is_filled = match self.releaser.guard() {
-            Some(guard) => {
+        let is_filled = match self.releaser.watcher() {
+            Some(watcher) => {
                 let leaving = leaving.as_ref().map_or(&[][..], |out| &out.blocks);
-                guard.freed(&FreeSite::of(call), context_pool, block, leaving)
+                watcher.freed(call, context_pool, block, leaving)
             }
             None => !self.rules.poison() || context_pool.fill(block, POISON),
         };
@@ -214,11 +206,11 @@ impl FreeParts<'_> {
         let Self { quota, releaser, .. } = self;
         let addr = block.addr();
         let context_pool = ContextPool::of(block);
-        if let (Some(guard), Some(context_pool)) = (releaser.guard(), context_pool)
+        if let (Some(watcher), Some(context_pool)) = (releaser.watcher(), context_pool)
             && gate::shim().is_some_and(|shim| !releaser.switch().aside(shim))
         {
             let _errno = KeepErrno::new();
-            guard.given_up(context_pool, block);
+            watcher.given_up(context_pool, block);
         }
         releaser.blocks().remove(addr);
         wait_for_readers(context_pool, addr);

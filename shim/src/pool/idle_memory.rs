@@ -154,11 +154,8 @@ impl IdleMemory {
             return None;
         }
         let take = || context_pool.take(rounded, rules.slack(rounded));
-        if !self.may_have_pending() || !context_pool.has_pending() {
-            return take();
-        }
         take().or_else(|| {
-            context_pool.reap(clock::now_ns());
+            self.may_have_pending().then(|| context_pool.reap(clock::now_ns()))?;
             take()
         })
     }

@@ -13,7 +13,7 @@
 //! | [`IdleMemory`](idle_memory::IdleMemory) | where idle blocks are, and their bounds |
 //! | [`ThreadCaches`](thread_caches::ThreadCaches), [`ContextPools`](context_pools::ContextPools) | blocks that threads keep ([`thread`]), blocks that contexts keep ([`context_pool`], which also knows if the context has pending work) |
 //! | [`Decay`](decay::Decay) | the memory that goes back with time |
-//! | [`Blocks`](blocks::Blocks), [`Guard`](guard::Guard) | all blocks by address ([`block`]); writes outside the program's memory |
+//! | [`Blocks`](blocks::Blocks) | all blocks by address ([`block`]) |
 //! | [`BlockRules`](rules::BlockRules), [`Switch`](switch::Switch) | how blocks are used; if the pool is on now |
 //!
 //! The rest are functions that take the parts they use:
@@ -22,9 +22,8 @@
 //! * A request: [`fast_path`] if the thread's cache has a block, else [`Pool::find`]. A free: [`free`]. In strict mode a
 //!   free returns once no work uses the block, as the driver's free does. In deferred mode it returns at once, and the
 //!   block waits for an event. Questions about memory are answered as if there were no pool: [`answers`].
-//! * A context ends with its blocks: [`context_end`]. Watched memory is read for the guard: [`guarded`].
-//! * Blocks that the program never knows of show where the driver itself refers to device memory: [`private`]. Live
-//!   blocks are read while the program goes on: [`reading`].
+//! * A context ends with its blocks: [`context_end`]. What watches blocks is handed them: [`watcher`].
+//! * Memory that is taken for a moment and goes back first: [`private`].
 //! * Records of blocks: [`block_records`]. Blocks that a reader may read: [`claims`]. Size classes: [`size`]. Memory in
 //!   transit: [`in_transit`]. The lock of a thread's cache: [`biased_lock`].
 //!
@@ -38,27 +37,25 @@ mod biased_lock;
 pub(crate) mod block;
 mod block_records;
 mod blocks;
-mod claims;
+pub(crate) mod claims;
 pub(crate) mod context_end;
 pub(crate) mod context_pool;
 mod context_pools;
 mod decay;
 mod fast_path;
 mod free;
-pub(crate) mod guard;
-pub(crate) mod guarded;
 mod idle_memory;
 pub(crate) mod in_transit;
 mod pools;
 pub(crate) mod private;
 pub(crate) mod quota;
-pub(crate) mod reading;
 mod releaser;
 mod rules;
 pub(crate) mod size;
 mod switch;
 pub(crate) mod thread;
 mod thread_caches;
+pub(crate) mod watcher;
 
 mod sync {
     pub(super) use crate::process::fences::{heavy, light};
@@ -90,11 +87,11 @@ use gpumem_abi::types::{Device, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
-use guard::Guard;
 use quota::Quota;
 use releaser::Releaser;
 use rules::BlockRules;
 use thread_caches::rebind;
+use watcher::NewWatcher;
 
 /// Memory that was obtained for a request.
 #[derive(Clone, Copy)]
@@ -125,14 +122,14 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Makes a pool. `keeps`: true if the pool is on; otherwise only the limit holds. `is_open`: true if it serves now.
-    fn new(vendor: Vendor, settings: &Settings, keeps: bool, is_open: bool) -> Self {
+    /// Makes a pool. `keeps`: true if the pool may be on; otherwise only the limit holds.
+    fn new(vendor: Vendor, settings: &Settings, keeps: bool, watcher: NewWatcher) -> Self {
         fences::prepare();
         let exact = vendor == Vendor::Hip;
-        let guard = if exact || !keeps { None } else { Guard::new(settings) };
-        let is_guarded = guard.is_some();
-        let releaser = Releaser::new(vendor, guard, is_open);
-        let rules = BlockRules::new(settings, exact, is_guarded, releaser.idle().contexts().see_all());
+        let watcher = if exact || !keeps { None } else { watcher(settings) };
+        let is_watched = watcher.is_some();
+        let releaser = Releaser::new(vendor, watcher, keeps && settings.pool);
+        let rules = BlockRules::new(settings, exact, is_watched, releaser.idle().contexts().see_all());
         releaser.apply_settings(settings);
         Self { vendor, rules, quota: Quota::new(settings), releaser }
     }
@@ -171,9 +168,9 @@ impl Pool {
             shim.count(counters::POOL_PASSED, 1);
             return Lookup::Aside;
         }
-        let rounded = match releaser.guard() {
+        let rounded = match releaser.watcher() {
             None => rules.rounded(bytes),
-            Some(guard) => guard.rounded(bytes),
+            Some(watcher) => watcher.rounded(bytes),
         };
         let Some(rounded) = rounded else { return Lookup::Aside };
         let idle = releaser.idle();
@@ -197,7 +194,7 @@ impl Pool {
         Lookup::Block(block)
     }
 
-    /// Fills a block that is about to be live again, and has the guard watch it, if the user asked for that.
+    /// Fills a block that is about to be live again, and has it watched, if the user asked for that.
     #[inline]
     pub(crate) fn fill(&self, block: &'static Block) {
         if self.rules.change_served() {
@@ -213,8 +210,8 @@ impl Pool {
             context_pool.fill(block, 0);
             block.unmark(INTACT);
         }
-        if let Some(guard) = self.releaser.guard() {
-            guard.watch(context_pool, block);
+        if let Some(watcher) = self.releaser.watcher() {
+            watcher.watch(context_pool, block);
         }
     }
 
@@ -230,8 +227,8 @@ impl Pool {
     ) -> u64 {
         let Self { rules, releaser, .. } = self;
         let (blocks, is_spilled) = (releaser.blocks(), obtained.flags & SPILLED != 0);
-        let (addr, flags) = match releaser.guard().filter(|_| !is_spilled) {
-            Some(guard) => guard.start(addr, obtained.bytes, watch.bytes),
+        let (addr, flags) = match releaser.watcher().filter(|_| !is_spilled) {
+            Some(watcher) => watcher.start(addr, obtained.bytes, watch.bytes),
             None => (addr, 0),
         };
         let block = blocks.spare();
@@ -242,8 +239,8 @@ impl Pool {
         context_pool.claim(block);
         if !is_spilled {
             context_pool.grew(obtained.bytes);
-            if let Some(guard) = releaser.guard() {
-                guard.watch(context_pool, block);
+            if let Some(watcher) = releaser.watcher() {
+                watcher.watch(context_pool, block);
             }
         }
         gate::note(|shim| {

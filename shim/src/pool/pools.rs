@@ -2,6 +2,7 @@
 
 use super::block::Block;
 use super::switch::is_peer_access_enabled;
+use super::watcher::NewWatcher;
 use super::{Pool, block_records};
 use crate::process::heap;
 use crate::process::wiped::{Place, Word};
@@ -10,14 +11,11 @@ use crate::shim::Shim;
 use crate::{gate, records};
 use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
 use gpumem_wire::{counters, units};
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 /// How often the control thread of a group's member checks if another member is short of memory.
 pub(crate) const LISTENS_EVERY: Duration = Duration::from_millis(100);
-
-/// Set by [`step_aside`]: all pools are off, including those made later.
-pub(super) static STEPPED_ASIDE: AtomicBool = AtomicBool::new(false);
 
 #[inline(always)]
 const fn place(vendor: Vendor) -> Place<Pool> {
@@ -52,10 +50,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Pool> {
     [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(of)
 }
 
-/// Turns the pools off, and gives back what they keep. Returns a sentence for users. Memory that cannot go back yet, or
-/// that another thread is just about to keep, goes within a second or two.
+/// Turns the pools off, once `GPUMEM_POOL` is 0, and gives back what they keep. Returns a sentence for users. Memory
+/// that cannot go back yet, or that another thread is just about to keep, goes within a second or two.
 pub(crate) fn step_aside(shim: &'static Shim) -> String {
-    STEPPED_ASIDE.store(true, SeqCst);
     shut_all();
     format!("the pool keeps nothing from now on: {}", trim(shim))
 }
@@ -68,24 +65,23 @@ pub(crate) fn step_back_in(shim: &'static Shim) -> Result<String, String> {
     if !shim.settings.pool {
         return Err("GPUMEM_POOL was 0 when the process started: the pool stays off".into());
     }
-    STEPPED_ASIDE.store(false, SeqCst);
     all().filter(|pool| shim.trust.pool(pool.vendor)).for_each(|pool| pool.releaser.switch().open());
     Ok("the pool serves what comes from now on".into())
 }
 
 /// Returns the pool of a vendor. Makes it once recording has begun and the shim may do more than record.
 #[inline]
-pub(crate) fn open(vendor: Vendor) -> Option<&'static Pool> {
+pub(crate) fn open(vendor: Vendor, watcher: NewWatcher) -> Option<&'static Pool> {
     match of(vendor) {
         Some(pool) => Some(pool),
-        None => make(vendor),
+        None => make(vendor, watcher),
     }
 }
 
 /// Returns the pool of a vendor. Makes it if there is a limit that it has to hold.
 #[inline]
-pub(crate) fn of_limited(vendor: Vendor) -> Option<&'static Pool> {
-    of(vendor).or_else(|| gate::shim().filter(|shim| is_limited(shim)).and_then(|_| make(vendor)))
+pub(crate) fn of_limited(vendor: Vendor, watcher: NewWatcher) -> Option<&'static Pool> {
+    of(vendor).or_else(|| gate::shim().filter(|shim| is_limited(shim)).and_then(|_| make(vendor, watcher)))
 }
 
 /// Returns true if there is a limit, for this process alone or for its group.
@@ -94,7 +90,7 @@ fn is_limited(shim: &Shim) -> bool {
 }
 
 #[cold]
-fn make(vendor: Vendor) -> Option<&'static Pool> {
+fn make(vendor: Vendor, watcher: NewWatcher) -> Option<&'static Pool> {
     let shim = gate::shim().filter(|shim| records::handles::may_be_virtual(shim).is_ok())?;
     if vendor == Vendor::Hip {
         shim.ask_hip();
@@ -103,8 +99,8 @@ fn make(vendor: Vendor) -> Option<&'static Pool> {
     if !keeps && !is_limited(shim) {
         return None;
     }
-    let is_open = keeps && !STEPPED_ASIDE.load(SeqCst);
-    let made = place(vendor).set_if_empty(Box::new(Pool::new(vendor, &shim.in_force.all(), keeps, is_open)));
+    let made = Pool::new(vendor, &shim.in_force.all(), keeps, watcher);
+    let made = place(vendor).set_if_empty(Box::new(made));
     // The pool missed the changes that came before it was published.
     made.apply_settings(&shim.in_force.all());
     heap::when_refused(shut_all);

@@ -1,20 +1,18 @@
 //! Settings for the use of blocks.
 
 use super::size;
-use gpumem_wire::settings::{Fill, FreeMode, OomFallback, Settings};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};
+use gpumem_wire::settings::{Fill, FreeMode, Settings};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
 /// Rules for the blocks of one pool.
 pub(crate) struct BlockRules {
     /// Deferred mode: a free does not wait.
     deferred: AtomicBool,
     managed: AtomicBool,
-    /// The number of an [`OomFallback`].
-    fallback: AtomicU8,
     fill: Fill,
     /// Bytes of freed blocks that are kept from use.
     quarantine: u64,
-    guarded: bool,
+    watched: bool,
     /// Blocks are exactly as large as the request, because questions about sizes are not seen.
     exact: bool,
     /// Blocks are used unchanged: they have the sizes of classes, are not filled and are not kept from use. All calls
@@ -23,17 +21,16 @@ pub(crate) struct BlockRules {
 }
 
 impl BlockRules {
-    pub(super) fn new(settings: &Settings, exact: bool, guarded: bool, sees_all: bool) -> Self {
+    pub(super) fn new(settings: &Settings, exact: bool, watched: bool, sees_all: bool) -> Self {
         let (fill, quarantine) = (settings.pool_fill, settings.quarantine);
         let rules = Self {
             deferred: AtomicBool::new(false),
             managed: AtomicBool::new(false),
-            fallback: AtomicU8::new(0),
             fill,
             quarantine,
-            guarded,
+            watched,
             exact,
-            plain: sees_all && !exact && fill == Fill::None && quarantine == 0 && !guarded,
+            plain: sees_all && !exact && fill == Fill::None && quarantine == 0 && !watched,
         };
         rules.apply_settings(settings);
         rules
@@ -43,7 +40,6 @@ impl BlockRules {
     pub(super) fn apply_settings(&self, settings: &Settings) {
         self.deferred.store(settings.free == FreeMode::Deferred, Relaxed);
         self.managed.store(settings.pool_managed, Relaxed);
-        self.fallback.store(settings.oom_fallback as u8, Relaxed);
     }
 
     /// Returns true if the fast path may serve and keep blocks.
@@ -62,12 +58,7 @@ impl BlockRules {
         self.managed.load(Relaxed)
     }
 
-    /// Returns the place for an allocation that runs out of device memory.
-    pub(crate) fn fallback(&self) -> OomFallback {
-        OomFallback::VALUES.get(self.fallback.load(Relaxed) as usize).copied().unwrap_or_default()
-    }
-
-    /// Returns the block size for a request without a guard. `None` if it is more than any device has.
+    /// Returns the block size for a request that is not watched. `None` if it is more than any device has.
     #[inline]
     pub(super) fn rounded(&self, bytes: u64) -> Option<u64> {
         if self.exact { Some(bytes) } else { size::rounded(bytes) }
@@ -88,7 +79,7 @@ impl BlockRules {
     /// Returns true if freed blocks are changed.
     #[inline]
     pub(super) fn change_freed(&self) -> bool {
-        self.quarantine != 0 || self.fill == Fill::Poison || self.guarded
+        self.quarantine != 0 || self.fill == Fill::Poison || self.watched
     }
 
     /// Returns true if freed blocks are filled, so that their use is recognised.
@@ -103,14 +94,14 @@ impl BlockRules {
 
     /// Returns true if a block has to be filled, or watched, before the program gets it again.
     pub(super) fn change_served(&self) -> bool {
-        !self.plain && (self.fill != Fill::None || self.guarded)
+        !self.plain && (self.fill != Fill::None || self.watched)
     }
 
-    /// Returns the bytes of freed blocks to keep from use, if freed blocks are kept. `by_guard`: the bytes that the
-    /// guard keeps.
-    pub(super) fn quarantine(&self, by_guard: Option<u64>) -> Option<u64> {
-        let most = self.quarantine.max(by_guard.unwrap_or(0));
-        (self.quarantine != 0 || by_guard.is_some()).then_some(most)
+    /// Returns the bytes of freed blocks to keep from use, if freed blocks are kept. `watched`: the bytes that are
+    /// kept if blocks are watched.
+    pub(super) fn quarantine(&self, watched: Option<u64>) -> Option<u64> {
+        let most = self.quarantine.max(watched.unwrap_or(0));
+        (self.quarantine != 0 || watched.is_some()).then_some(most)
     }
 }
 
@@ -147,9 +138,8 @@ mod tests {
     #[test]
     fn variables_are_followed() {
         let rules = rules(&[], false, false);
-        assert!(!rules.defer() && rules.fallback() == OomFallback::None);
-        let set = [("GPUMEM_FREE", "deferred"), ("GPUMEM_OOM_FALLBACK", "host")];
-        rules.apply_settings(&Settings::read(set.map(|(name, value)| (name.into(), value.into())).into_iter()).0);
-        assert!(rules.defer() && rules.fallback() == OomFallback::Host);
+        assert!(!rules.defer());
+        rules.apply_settings(&Settings::read(std::iter::once(("GPUMEM_FREE".into(), "deferred".into()))).0);
+        assert!(rules.defer());
     }
 }

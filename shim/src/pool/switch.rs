@@ -31,7 +31,7 @@ impl Switch {
 
     /// Returns true if the real functions alone decide now.
     #[inline(always)]
-    pub(super) fn aside(&self, shim: &Shim) -> bool {
+    pub(crate) fn aside(&self, shim: &Shim) -> bool {
         let header = shim.ledger.header();
         self.closed.load(Relaxed)
             || is_peer_access_enabled()
@@ -59,7 +59,7 @@ impl Switch {
         }
     }
 
-    pub(super) fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(SeqCst)
     }
 

@@ -127,7 +127,7 @@ struct ReadByEachCall {
 /// A flag that nearly every call asks for. As statics of their rooms, each would take a cache line of its own.
 #[derive(Clone, Copy)]
 pub(crate) enum Flag {
-    /// The process has a guard: [`crate::pool::guard`].
+    /// The process has a guard: [`crate::guard`].
     Guard,
     /// A trace is written: [`crate::trace`].
     Trace,

@@ -1,13 +1,13 @@
 //! Words of device memory that refer to allocations: live blocks of the pool. A kernel reads them while their context
 //! rests, many at a time. Otherwise they are copied out piece by piece, beside the device's work.
 
+use super::reading::{self, Flight, LiveMemory, Part, PieceRead};
 use super::targets::Targets;
 use super::{END, Limit};
 use crate::backend::reader::ROOM;
 use crate::backend::scan::{LISTS, PIECE, RANGES, Wanted};
 use crate::pool;
 use crate::pool::context_pool::Scan;
-use crate::pool::reading::{self, Flight, LiveMemory, Part, PieceRead};
 use crate::process::cancel;
 use crate::progress::activity::WHY_BROKEN;
 use crate::shim::Shim;
@@ -183,7 +183,7 @@ impl Read<'_> {
             && let Some(target) = self.targets.all().get(self.next)
         {
             self.next += 1;
-            let Some(live) = reading::live_block(self.pool.releaser.blocks(), target.start) else {
+            let Some(live) = reading::live_block(self.pool, target.start) else {
                 self.not_found.extend(target.on_device.then_some(target.serial));
                 continue;
             };
@@ -220,7 +220,7 @@ impl Read<'_> {
             return Next::Copied;
         }
         let how = Scan { wanted: &self.wanted, longest: self.longest() };
-        let begun = reading::begin_scan(&self.pool.releaser, &mut parts, &how);
+        let begun = reading::begin_scan(self.pool, &mut parts, &how);
         let is_gone = |part: &Part| part.is_gone || matches!(begun, Err(PieceRead::Gone));
         self.gone.extend(parts.iter().filter(|part| is_gone(part)).map(|part| part.live.addr));
         parts.retain(|part| !is_gone(part));
@@ -321,7 +321,7 @@ impl Read<'_> {
             found.words(from, words.iter().map(|word| u64::from_ne_bytes(*word)), self.targets, self.seen);
         };
         self.copies = false;
-        match reading::read_piece(&self.pool.releaser, &part.live, part.at, words as usize * 8, longest, read) {
+        match reading::read_piece(self.pool, &part.live, part.at, words as usize * 8, longest, read) {
             PieceRead::Read => {
                 found.bytes += words * 8;
                 self.left.pop();

@@ -4,11 +4,11 @@
 use super::Limit;
 use super::driver::{MOST, Patterns, ReferredBlock};
 use super::host::{self, Word};
+use super::private::{Private, with_private_blocks};
 use super::targets::{Target, Targets};
 use super::tokens::Near;
 use crate::pool;
 use crate::pool::context_pool::ContextPool;
-use crate::pool::private::{Private, with_private_blocks};
 use crate::process::wiped::{self, Place};
 use crate::shim::Shim;
 use gpumem_wire::kinds::Vendor;
@@ -65,8 +65,7 @@ fn learn(
 ) -> Result<Arc<Patterns>, &'static str> {
     let generation = context_pool.generation();
     let sizes = SIZES.map(|size| size * UNIT);
-    let blocks =
-        with_private_blocks(pool.releaser.switch(), context_pool, &sizes, |private| look(shim, private, limit))??;
+    let blocks = with_private_blocks(pool, context_pool, &sizes, |private| look(shim, private, limit))??;
     let learned = Learned {
         context_pool: std::ptr::from_ref(context_pool) as usize,
         generation,

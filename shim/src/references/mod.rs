@@ -5,7 +5,8 @@
 //!
 //! * [`targets`]: the allocations referred to. [`host`]: words of the process's memory. [`counted`]: words that count,
 //!   apart from the driver's own. [`driver`]: patterns of the driver's words, in terms of [`tokens`]. [`known`]: learns
-//!   them for each context. [`device`]: words of device memory. The graph cache searches the nodes of graphs.
+//!   them for each context, from blocks that the program never knows of ([`private`]). [`device`]: words of device
+//!   memory, by its [`reading`]. The graph cache searches the nodes of graphs.
 //! * This file: one search at a time, on its own thread, which ends in time and holds no lock. That thread also has the
 //!   guard read what it watches (`gpumem check`).
 //!
@@ -17,11 +18,13 @@ mod device;
 mod driver;
 mod host;
 mod known;
+mod private;
+mod reading;
 mod targets;
 mod tokens;
 
 use crate::graphs::memory_use;
-use crate::pool;
+use crate::guard;
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
 use crate::process::own;
@@ -129,7 +132,7 @@ pub(crate) fn begin(
         let mut limit = Limit { until: Instant::now() + longest.min(LONGEST), asker: descriptor, is_over: false };
         let found = own::keeping(|| match look {
             Look::References => search(shim, &mut limit).text(),
-            Look::Guard => match pool::guarded::check_all(shim, &mut || limit.left()) {
+            Look::Guard => match guard::check_all(shim, &mut || limit.left()) {
                 Ok(text) => format!("ok {text}\n"),
                 Err(why) => format!("error {why}\n"),
             },

@@ -11,6 +11,7 @@
 use super::Request;
 use crate::call::Call;
 use crate::gate;
+use crate::guard;
 use crate::pool::block::{HOST, MANAGED};
 use crate::pool::context_pool::ContextPool;
 use crate::pool::in_transit::{Tries, are_unchanged};
@@ -95,7 +96,8 @@ fn climb(
             return if status == SUCCESS { Ok(Obtained { addr: None, bytes, flags: 0 }) } else { Err(status) };
         }
     }
-    if let Ok(obtained) = spill(call, owner, asked, pool.rules.fallback()) {
+    let fallback = gate::shim().map_or(OomFallback::None, |shim| shim.in_force.all().oom_fallback);
+    if let Ok(obtained) = spill(call, owner, asked, fallback) {
         return Ok(obtained);
     }
     Err(status)
@@ -193,7 +195,7 @@ fn flush_all(vendor: Vendor) -> u64 {
 
 /// Returns true if this process has a limit on a vendor's devices.
 pub(crate) fn has_limit(vendor: Vendor) -> bool {
-    pool::of_limited(vendor).is_some_and(|pool| pool.quota.is_limited())
+    pool::of_limited(vendor, guard::new).is_some_and(|pool| pool.quota.is_limited())
 }
 
 /// Returns the pool with the context pool of this thread's context.
@@ -205,7 +207,7 @@ fn of_thread(pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Con
 /// Reserves room in the limit for a request, on the device that its memory will be on. Returns `None`, and records the
 /// refusal, if there is no room.
 pub(super) fn room_for(call: &Call, request: &Request) -> Option<Reserved> {
-    let limited = pool::of_limited(call.vendor).filter(|pool| pool.quota.is_limited());
+    let limited = pool::of_limited(call.vendor, guard::new).filter(|pool| pool.quota.is_limited());
     let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::default()) };
     let owner = match request.location {
         Location::Device(device) if owner.device != device.into() => {

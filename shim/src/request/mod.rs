@@ -19,6 +19,7 @@ pub(crate) use ladder::{flush_here, has_limit};
 
 use crate::call::Call;
 use crate::gate;
+use crate::guard;
 use crate::pool::quota::Reserved;
 use crate::process::device_calls::DeviceCall;
 use crate::process::threads;
@@ -64,7 +65,7 @@ pub(crate) unsafe fn get_block(
     let request = Request::new(AllocKind::Device, bytes as u64);
     // SAFETY: our caller vouches for `out` and for what `real` leaves there.
     unsafe {
-        let in_pool = pool::open(call.vendor).map(|pool| block::get(pool, call, &request, out, &mut real));
+        let in_pool = pool::open(call.vendor, guard::new).map(|pool| block::get(pool, call, &request, out, &mut real));
         match in_pool {
             Some(Outcome::Done(status)) => return status,
             Some(Outcome::Failed(status)) => return record(above, call, status, request, |_, _| None),

@@ -60,7 +60,9 @@ impl MemoryCalls for Cuda {
         if !has_pools(device)? {
             return Ok(None);
         }
-        self.fill_stream().map(|stream| stream.map(|stream| stream as ReleaseStream))
+        // SAFETY: rule of answers: the call writes a local of the type that its row declares.
+        told(|stream| unsafe { driver::cuStreamCreate(stream, STREAM_NON_BLOCKING) })
+            .map(|stream: Stream| Some(stream as ReleaseStream))
     }
 
     fn end_release_stream(&self, stream: ReleaseStream) {
@@ -79,19 +81,11 @@ impl MemoryCalls for Cuda {
         answer(unsafe { driver::cuStreamSynchronize(stream as Stream) })
     }
 
-    fn fill_stream(&self) -> Result<Option<Stream>, Status> {
-        // SAFETY: rule of answers: the call writes a local of the type that its row declares.
-        told(|stream| unsafe { driver::cuStreamCreate(stream, STREAM_NON_BLOCKING) }).map(Some)
-    }
-
-    fn fill_on(&self, addr: u64, byte: u8, bytes: usize, stream: Stream) -> Status {
-        // SAFETY: rule of the pool's memory, as for `fill`. `fill_stream` made this stream, and nothing ends it but its
-        // context.
-        unsafe {
-            match driver::cuMemsetD8Async(addr, byte, bytes, stream) {
-                Some(SUCCESS) => answer(driver::cuStreamSynchronize(stream)),
-                refused => answer(refused),
-            }
+    fn fill_on(&self, addr: u64, byte: u8, bytes: usize, stream: ReleaseStream) -> Status {
+        // SAFETY: rule of the pool's memory, as for `fill`. `release_stream` made this stream, and it is alive.
+        match unsafe { driver::cuMemsetD8Async(addr, byte, bytes, stream as Stream) } {
+            Some(SUCCESS) => self.pass(stream),
+            refused => answer(refused),
         }
     }
 

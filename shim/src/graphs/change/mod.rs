@@ -15,7 +15,7 @@ use crate::backend::graphs::StreamArg;
 use crate::gate;
 use crate::progress::queries::capturing;
 use crate::records;
-use gpumem_abi::types::{GraphExec, NOT_READY, SUCCESS, Status};
+use gpumem_abi::types::{GraphExec, NOT_READY, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Pinned;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
@@ -93,13 +93,17 @@ pub(crate) fn upload(
     to: StreamArg,
     real: impl FnOnce(GraphExec) -> Status,
 ) -> Result<Status, Status> {
-    let owned = InUse::begin(cache, index)?.body.apart().owned;
+    let used = InUse::begin(cache, index)?;
     let calls = cache.library().calls;
-    if !owned && !calls.behaviour().uploads {
+    if !used.body.apart().owned && !calls.behaviour().uploads {
         let said = cache.completion().query_stream(to, || !capturing(), || calls.query(to));
         if matches!(said, Some(SUCCESS | NOT_READY)) {
             return Ok(SUCCESS);
         }
     }
-    InUse::begin(cache, index)?.with_real(None, real)
+    match used.with_real(None, real) {
+        // The program got this memory when it instantiated. Its launches can do without an exec.
+        Ok(OUT_OF_MEMORY) | Err(OUT_OF_MEMORY) => Ok(SUCCESS),
+        status => status,
+    }
 }

@@ -22,8 +22,7 @@ struct Interned {
     shapes: FxHashMap<u64, Vec<Weak<Shape>>>,
     classes: FxHashMap<(usize, u64), Weak<Class>>,
     /// The number of entries at which the unreferenced ones are searched for.
-    most_shapes: usize,
-    most_classes: usize,
+    most: usize,
 }
 
 impl KnownClasses {
@@ -37,7 +36,7 @@ impl KnownClasses {
     /// this one.
     pub(super) fn add_shape(&self, made: Arc<Shape>) -> (Arc<Shape>, bool) {
         let mut known = lock(&self.0);
-        known.forget_gone_shapes();
+        known.forget_gone();
         let same = known.shapes.entry(made.id).or_default();
         same.retain(|shape| shape.strong_count() > 0);
         if let Some(first) = same.iter().filter_map(Weak::upgrade).find(|shape| shape.key == made.key) {
@@ -50,7 +49,7 @@ impl KnownClasses {
     /// Returns the class of a shape and flags. Makes it with `new` if there is none.
     pub(crate) fn class(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
         let mut known = lock(&self.0);
-        known.forget_gone_classes();
+        known.forget_gone();
         let entry = known.classes.entry((Arc::as_ptr(shape) as usize, flags)).or_default();
         if let Some(class) = entry.upgrade().filter(|class| Arc::ptr_eq(&class.shape, shape)) {
             return class;
@@ -91,30 +90,19 @@ impl KnownClasses {
 }
 
 impl Interned {
-    /// Drops unreferenced shapes now and then.
-    fn forget_gone_shapes(&mut self) {
-        if self.shapes.len() >= self.most_shapes {
-            self.shapes.retain(|_, same| {
-                same.retain(|shape| shape.strong_count() > 0);
-                !same.is_empty()
-            });
-            self.most_shapes = twice(self.shapes.len());
+    /// Drops unreferenced shapes and classes now and then: once there are twice as many as after the last time. So each
+    /// entry is visited a constant number of times.
+    fn forget_gone(&mut self) {
+        if self.shapes.len() + self.classes.len() < self.most {
+            return;
         }
+        self.shapes.retain(|_, same| {
+            same.retain(|shape| shape.strong_count() > 0);
+            !same.is_empty()
+        });
+        self.classes.retain(|_, class| class.strong_count() > 0);
+        self.most = 2 * (self.shapes.len() + self.classes.len()).max(FEW_ENTRIES);
     }
-
-    /// Drops unreferenced classes now and then.
-    fn forget_gone_classes(&mut self) {
-        if self.classes.len() >= self.most_classes {
-            self.classes.retain(|_, class| class.strong_count() > 0);
-            self.most_classes = twice(self.classes.len());
-        }
-    }
-}
-
-/// Returns the number of entries at which the next search of all of them is due. So each entry is visited a constant
-/// number of times.
-fn twice(entries: usize) -> usize {
-    2 * entries.max(FEW_ENTRIES)
 }
 
 #[cfg(test)]

@@ -63,10 +63,13 @@ impl ExecStore {
         let set = retarget(self.library, &mut lease, &mut wanted.work.target, &body.edits().disabled);
         let Ok(set) = set else {
             // The exec may now hold parts of both. A new exec, made of the template, takes its place.
-            self.destroy_when_completed(lease);
             gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
-            lease = self.make_of(body, wanted)?;
-            gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
+            lease = self.instead_of(lease, slot, wanted)?;
+            // It holds all but which nodes are off.
+            if let Err(status) = retarget(self.library, &mut lease, &mut wanted.work.target, &body.edits().disabled) {
+                self.destroy_when_completed(lease);
+                return Err(status);
+            }
             return Ok(lease);
         };
         if !new {
@@ -113,7 +116,7 @@ impl ExecStore {
         Ok(lease)
     }
 
-    /// Makes a new exec of the clone in `work`, instead of one that is no longer usable.
+    /// Makes a new exec of the content or the clone in `work`, instead of one that is no longer usable.
     fn instead_of(&'static self, lease: Lease, slot: u32, wanted: &mut WantedExec) -> Result<Lease, Status> {
         self.destroy_when_completed(lease);
         let lease = self.make_over_bound(wanted)?;

@@ -5,9 +5,8 @@ use crate::backend::graphs::SetCount;
 use crate::backend::source::Records;
 use crate::gate;
 use crate::graphs::class::{Class, Recipe, Template};
-use crate::graphs::handle::{Body, INVALID};
+use crate::graphs::handle::INVALID;
 use crate::graphs::real::{self, Lease, NOWHERE};
-use crate::graphs::retarget::retarget;
 use crate::graphs::sources::Buffers;
 use crate::process::clock;
 use crate::process::device_calls::DeviceCall;
@@ -89,36 +88,12 @@ impl ExecStore {
             }
         }
         let start = clock::precise_ns();
-        let exec = self.exec_from(template, class)?;
+        let exec = {
+            let (_alone, _call) = (template.alone(), DeviceCall::begin());
+            self.library.calls.instantiate(template.graph, class.flags)?
+        };
         class.took(clock::precise_ns() - start);
         Ok(Some((exec, content.clone().unwrap_or_default())))
-    }
-
-    /// Instantiates a template as it is.
-    ///
-    /// # Errors
-    /// The library's status.
-    fn exec_from(&self, template: &Template, class: &Class) -> Result<GraphExec, Status> {
-        let (_alone, _call) = (template.alone(), DeviceCall::begin());
-        self.library.calls.instantiate(template.graph, class.flags)
-    }
-
-    /// Makes an exec of a graph that is built for this handle alone. No setter is needed.
-    pub(super) fn make_of(&'static self, body: &Body, wanted: &mut WantedExec) -> Result<Lease, Status> {
-        if !wanted.work.unfold(body) {
-            return Err(INVALID);
-        }
-        let template = self.build_template(wanted)?;
-        let exec = self.exec_from(&template, wanted.class)?;
-        let bytes = wanted.class.shape.exec_bytes();
-        self.reserve(bytes, true);
-        let mut target = lock(&template.content).clone().unwrap_or_default();
-        let mut lease = self.keep(wanted.class, template, (exec, target.clone()), bytes);
-        if let Err(status) = retarget(self.library, &mut lease, &mut target, &body.edits().disabled) {
-            self.destroy_when_completed(lease);
-            return Err(status);
-        }
-        Ok(lease)
     }
 
     /// Adds an exec that was just instantiated. Its room is reserved already.

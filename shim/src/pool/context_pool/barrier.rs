@@ -92,7 +92,7 @@ impl ContextPool {
     }
 
     /// Waits at most `longest` until the context is known to be idle. Returns true if it is.
-    pub(in crate::pool) fn idle_within(&self, longest: Duration) -> bool {
+    pub(crate) fn idle_within(&self, longest: Duration) -> bool {
         let mut is_idle = false;
         cancel::poll(longest, Duration::from_micros(100), || {
             is_idle = self.is_idle();

@@ -20,54 +20,34 @@ const GATHERED_BYTES: u64 = 32 << 20;
 const BATCH: usize = 64;
 /// The most events at a time, unless many blocks were freed since the last one.
 const MOST_BATCHES: usize = 64;
+
 impl ContextPool {
-    /// Keeps a block until the work that may use it has completed. Returns true if that work has completed already:
-    /// then the block is not kept.
-    pub(crate) fn keep_unless_completed(&self, block: &'static Block, now_ns: u64) -> bool {
-        let keep = || self.count_waiting(block, now_ns);
-        let (generation, submissions) = (self.generation(), activity::submissions_if_none_open());
-        {
+    /// Keeps a block until the work that may use it has completed.
+    pub(crate) fn keep_until_completed(&self, block: &'static Block, now_ns: u64) {
+        let submissions = activity::submissions_if_none_open();
+        let is_full = {
             let mut inner = lock(&self.inner);
             // As in `keep_in`: this pool may now be for another context.
             if block.is(State::Gone) {
-                return false;
+                return;
             }
+            self.count_waiting(block, now_ns);
             // Nothing was submitted since the last event, so the event covers this block too.
             let covers = |batch: &&mut Batch| {
                 submissions.is_some() && batch.submissions == submissions && batch.blocks.len() < BATCH
             };
             if let Some(batch) = inner.batches.back_mut().filter(covers) {
-                keep();
-                batch.blocks.push(block);
-                return false;
+                return batch.blocks.push(block);
             }
+            inner.open.push(block);
+            let bytes: u64 = inner.open.iter().map(|block| block.bytes()).sum();
             // More events than this add no information.
-            let open = inner.open.len();
-            let bytes: u64 = inner.open.iter().chain([&block]).map(|block| block.bytes()).sum();
-            if open + 1 < GATHERED && bytes <= GATHERED_BYTES || inner.batches.len() >= MOST_BATCHES && open < BATCH {
-                keep();
-                inner.open.push(block);
-                return false;
-            }
-        }
-        // Taken before the event is recorded: the event does not cover blocks that are freed from here on.
-        let mut blocks = std::mem::take(&mut lock(&self.inner).open);
-        let Some((event, submissions)) = self.within(|| self.event()) else {
-            keep();
-            blocks.push(block);
-            self.open_again(generation, blocks);
-            return false;
+            (inner.open.len() >= GATHERED || bytes > GATHERED_BYTES)
+                && (inner.batches.len() < MOST_BATCHES || inner.open.len() > BATCH)
         };
-        if self.within(|| self.calls.completed(event)) {
-            self.found_idle(submissions);
-            self.keep_event(generation, Some(event));
-            self.keep_all(&mut lock(&self.inner), blocks, now_ns);
-            return true;
+        if is_full {
+            self.reap(now_ns);
         }
-        keep();
-        blocks.push(block);
-        self.push_batch(generation, event, submissions, blocks);
-        false
     }
 
     /// Makes those of the waiting blocks idle that no work uses any more.
@@ -94,6 +74,7 @@ impl ContextPool {
     /// Records an event after the work that may use the blocks freed since the last batch.
     fn close_batch(&self) {
         let generation = self.generation();
+        // Taken before the event is recorded: the event does not cover blocks that are freed from here on.
         let (blocks, _transit) = {
             let mut inner = lock(&self.inner);
             if inner.open.is_empty() {

@@ -1,4 +1,4 @@
-//! Freed blocks that the guard keeps from use for a while, in the order in which they were freed.
+//! Freed blocks that are kept from use for a while, in the order in which they were freed.
 //!
 //! Blocks that are taken out are in transit until they are stored again, so that a request that runs out waits for them
 //! ([`InTransit`](super::super::in_transit::InTransit)). A transit is noted only if there are blocks: any transit makes
@@ -63,13 +63,13 @@ impl ContextPool {
     }
 
     /// Returns the turns of all blocks that are kept from use now, for [`ContextPool::lend_quarantined`].
-    pub(in crate::pool) fn quarantined_turns(&self) -> Range<u64> {
+    pub(crate) fn quarantined_turns(&self) -> Range<u64> {
         0..lock(&self.inner).turn
     }
 
     /// Takes out the first blocks of these turns, at most `most`. The caller puts them back soon
     /// ([`ContextPool::put_in_quarantine`]). They still count as idle.
-    pub(in crate::pool) fn lend_quarantined(&self, turns: &mut Range<u64>, most: usize) -> Option<Out> {
+    pub(crate) fn lend_quarantined(&self, turns: &mut Range<u64>, most: usize) -> Option<Out> {
         let mut inner = lock(&self.inner);
         let blocks: Vec<_> = inner.quarantine.range(turns.clone()).take(most).map(|(_, block)| *block).collect();
         for block in &blocks {
@@ -80,7 +80,7 @@ impl ContextPool {
     }
 
     /// Puts blocks back at their turns.
-    pub(in crate::pool) fn put_in_quarantine(&self, lent: Out) {
+    pub(crate) fn put_in_quarantine(&self, lent: Out) {
         let mut inner = lock(&self.inner);
         for block in lent.blocks.iter().filter(|block| !block.is(State::Gone)) {
             inner.quarantine.insert(block.turn(), block);

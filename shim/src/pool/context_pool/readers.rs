@@ -1,11 +1,11 @@
-//! Readers of a context: they fill and read the memory that the guard watches, within a time limit.
+//! Readers of a context: they fill and read memory within a time limit.
 //!
-//! While the context is idle a kernel does the work. Otherwise copies do it, because a kernel of the program may occupy
-//! all processors of the device and wait for the program. So the shim never waits for the program's work.
+//! While the context is idle a kernel may do the work. Otherwise copies do it, because a kernel of the program may
+//! occupy all processors of the device and wait for the program. So the shim never waits for the program's work.
 
 use super::ContextPool;
 use super::stuck::Stuck;
-use crate::backend::reader::{ANSWERS, Mismatch, PINNED, ROOM, Reader};
+use crate::backend::reader::{PINNED, Reader};
 use crate::backend::scan;
 use crate::gate;
 use crate::pool::claims::Claim;
@@ -21,35 +21,22 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// The value that watched memory is filled with.
-const VALUE: u8 = 0xa5;
-/// The least bytes that one thread block of the kernel reads, and the most thread blocks for one range.
-const CHUNK: u64 = 64 << 10;
-const CHUNKS: u64 = 1024;
+/// The byte that freed and watched memory is filled with, so that its use is recognised.
+pub(crate) const POISON: u8 = 0xa5;
 /// How often the thread polls for the end before it sleeps between polls, and how long it sleeps.
 const LOOKS: u32 = 64;
 pub(super) const NAP: Duration = Duration::from_micros(20);
-/// No thread has tried to load the kernel.
-const UNKNOWN: usize = 0;
-/// The kernel cannot be loaded, or is being loaded.
-const NONE: usize = 1;
 /// The most readers of one context that may wait for the device. Beyond that, nothing is read in that context any more.
 const MOST_STUCK: usize = 4;
-
-/// One job on a range of memory.
-#[derive(Clone, Copy)]
-pub(crate) enum Job {
-    /// Fills a number of bytes at an address with [`VALUE`].
-    Fill(u64, u64),
-    /// Finds the bytes of a range that are no longer [`VALUE`].
-    Read(u64, u64),
-}
 
 /// A reader that did not complete in time, with the blocks that it may still read.
 struct LateReader {
     reader: Reader,
     _claim: Claim,
 }
+
+/// A kernel. `None`: no thread has tried to load it. `Some(None)`: it cannot be loaded, or is being loaded.
+pub(super) type Loaded<K> = Mutex<Option<Option<K>>>;
 
 /// The readers of one context.
 #[derive(Default)]
@@ -58,9 +45,9 @@ pub(crate) struct Readers {
     stuck: Stuck<LateReader>,
     /// Number of readers at work for a thread that waits for them.
     at_work: AtomicU32,
-    kernel: AtomicUsize,
-    /// The kernel that finds addresses. `None`: no thread has tried to load it.
-    pub(super) scan: Mutex<Option<Option<scan::Kernel>>>,
+    kernel: Loaded<usize>,
+    /// The kernel that finds addresses.
+    pub(super) scan: Loaded<scan::Kernel>,
     /// Device memory that readers and kernels take, measured by free memory, and the pinned host memory that they take.
     device_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
@@ -76,7 +63,7 @@ impl Readers {
         // Readers that complete just now are put back among the spare ones, or not at all.
         self.stuck.clear();
         lock(&self.spare).clear();
-        self.kernel.store(UNKNOWN, Relaxed);
+        *lock(&self.kernel) = None;
         *lock(&self.scan) = None;
         self.lists.store(0, Relaxed);
         self.scanned_a_ms.store(0, Relaxed);
@@ -117,7 +104,7 @@ impl Readers {
 }
 
 /// The reason why the result is unknown.
-pub(super) enum NotKnown {
+pub(crate) enum NotKnown {
     /// The work did not complete in time.
     Stuck,
     Refused(Status),
@@ -133,7 +120,7 @@ impl ContextPool {
     }
 
     /// Takes back all readers. Waits at most `longest` for late ones.
-    pub(in crate::pool) fn settle_readers_within(&self, longest: Duration) {
+    pub(crate) fn settle_readers_within(&self, longest: Duration) {
         cancel::poll(longest, NAP, || self.settle_readers() || activity::broken());
     }
 
@@ -142,15 +129,10 @@ impl ContextPool {
         self.known_idle() && self.readers.at_work.load(SeqCst) == 0 && self.readers.stuck.len() == 0
     }
 
-    /// Does these jobs in order, in memory of the claimed blocks. Returns the results, one for each job that reads.
-    /// `None`: the result is unknown, and some of the work may go on, for as long as the blocks stay claimed.
-    pub(crate) fn work_through(&self, jobs: &[Job], claim: &Claim, longest: Duration) -> Option<Vec<Mismatch>> {
-        self.with_reader(self.is_idle(), claim, longest, |work| work.all(jobs), |_, found| found)
-    }
-
-    /// Lets a reader do work in the context, and then takes the result. `idle`: no work of the program occupies the
-    /// processors.
-    fn with_reader<R, T>(
+    /// Lets a reader do work in the context, in memory of the claimed blocks, and then takes the result. `idle`: no
+    /// work of the program occupies the processors. `None`: the result is unknown, and some of the work may go on, for
+    /// as long as the blocks stay claimed.
+    pub(crate) fn with_reader<R, T>(
         &self,
         idle: bool,
         claim: &Claim,
@@ -162,8 +144,8 @@ impl ContextPool {
         let _at_work = Raised::new(&self.readers.at_work);
         let (reader, done) = self.within(|| {
             let mut reader = self.reader(idle)?;
-            let (end, open, found) = (Instant::now() + longest, Vec::new(), Vec::new());
-            let done = does(&mut ReaderWork { reader: &mut reader, idle, end, open, found });
+            let end = Instant::now() + longest;
+            let done = does(&mut ReaderWork { reader: &mut reader, idle, end });
             Some((reader, done))
         })?;
         self.finish(reader, generation, claim, done, |reader, done| Some(take(reader, done)))
@@ -187,8 +169,8 @@ impl ContextPool {
         taken
     }
 
-    /// Copies `bytes`, at most [`ROOM`], out of a claimed block beside any work, and passes them to `read`.
-    /// `None`: not done, and some of the work may go on, for as long as the block stays claimed.
+    /// Copies `bytes`, at most [`ROOM`](crate::backend::reader::ROOM), out of a claimed block beside any work, and
+    /// passes them to `read`. `None`: not done, and some of the work may go on, for as long as the block stays claimed.
     pub(crate) fn copy_out(
         &self,
         (addr, bytes): (u64, usize),
@@ -222,7 +204,7 @@ impl ContextPool {
             return None;
         }
         let spare = lock(&self.readers.spare).pop();
-        let new = || self.readers.made(0, PINNED as u64, || Reader::new(VALUE)).ok();
+        let new = || self.readers.made(0, PINNED as u64, || Reader::new(POISON)).ok();
         let mut reader = spare.or_else(new)?;
         if idle
             && !reader.has_kernel()
@@ -235,80 +217,29 @@ impl ContextPool {
 }
 
 /// Returns a kernel in the current context. Loads it if no thread has tried yet. Loading waits for work.
-fn loaded(kernel: &AtomicUsize, load: impl FnOnce() -> Result<usize, Status>) -> Option<usize> {
-    if kernel.compare_exchange(UNKNOWN, NONE, Relaxed, Relaxed).is_ok()
-        && let Ok(loaded) = load()
-    {
-        kernel.store(loaded, Relaxed);
+pub(super) fn loaded<K: Copy>(place: &Loaded<K>, load: impl FnOnce() -> Result<K, Status>) -> Option<K> {
+    let mut known = lock(place);
+    if let Some(kernel) = *known {
+        return kernel;
     }
-    Some(kernel.load(Relaxed)).filter(|&kernel| kernel != UNKNOWN && kernel != NONE)
+    *known = Some(None);
+    drop(known);
+    let kernel = load().ok();
+    *lock(place) = Some(kernel);
+    kernel
 }
 
-struct ReaderWork<'a> {
-    reader: &'a mut Reader,
+/// The work of a reader.
+pub(crate) struct ReaderWork<'a> {
+    pub reader: &'a mut Reader,
     /// No work of the program occupies the processors.
-    idle: bool,
+    pub idle: bool,
     end: Instant,
-    /// The number of chunks of each range whose results are pending.
-    open: Vec<usize>,
-    found: Vec<Mismatch>,
 }
 
 impl ReaderWork<'_> {
-    fn all(&mut self, jobs: &[Job]) -> Result<Vec<Mismatch>, NotKnown> {
-        let mut used = 0;
-        for &job in jobs {
-            match job {
-                Job::Fill(addr, bytes) if self.idle => {
-                    self.reader.fill(addr, bytes, VALUE).map_err(NotKnown::Refused)?;
-                }
-                Job::Fill(addr, bytes) => self.reader.fill_by_copies(addr, bytes).map_err(NotKnown::Refused)?,
-                Job::Read(addr, bytes) if self.idle && self.reader.has_kernel() => {
-                    let chunk = (bytes / CHUNKS).next_multiple_of(16).max(CHUNK);
-                    let chunks = bytes.div_ceil(chunk) as usize;
-                    if used + chunks > ANSWERS {
-                        self.answered()?;
-                        used = 0;
-                    }
-                    self.reader.read(addr, bytes, chunk, VALUE, used).map_err(NotKnown::Refused)?;
-                    self.open.push(chunks);
-                    used += chunks;
-                }
-                Job::Read(addr, bytes) => {
-                    self.answered()?;
-                    used = 0;
-                    let mismatch = self.read_by_copies(addr, bytes)?;
-                    self.found.push(mismatch);
-                }
-            }
-        }
-        self.answered()?;
-        Ok(std::mem::take(&mut self.found))
-    }
-
-    /// Waits for all work that was begun, and takes the results.
-    fn answered(&mut self) -> Result<(), NotKnown> {
-        self.wait()?;
-        let mut at = 0;
-        for chunks in self.open.drain(..) {
-            self.found.push(self.reader.answers(at, chunks));
-            at += chunks;
-        }
-        Ok(())
-    }
-
-    fn read_by_copies(&mut self, addr: u64, bytes: u64) -> Result<Mismatch, NotKnown> {
-        let mut found = Mismatch::NOTHING;
-        for at in (0..bytes).step_by(ROOM) {
-            let piece = (bytes - at).min(ROOM as u64) as usize;
-            self.reader.copy(addr + at, piece).map_err(NotKnown::Refused)?;
-            self.wait()?;
-            found = found.and(Mismatch::of(self.reader.copied(piece), at, VALUE));
-        }
-        Ok(found)
-    }
-
-    fn wait(&self) -> Result<(), NotKnown> {
+    /// Waits for all work that was begun.
+    pub(crate) fn wait(&self) -> Result<(), NotKnown> {
         let mut looks = 0;
         while !self.reader.is_done().map_err(NotKnown::Refused)? {
             looks += 1;

@@ -2,12 +2,11 @@
 //! on the device for the first.
 
 use super::ContextPool;
-use super::readers::{NAP, NotKnown};
+use super::readers::{NAP, NotKnown, loaded};
 use crate::backend::reader::Reader;
 use crate::backend::scan::{self, Found, LIST_BYTES, LISTS, Range, Wanted};
 use crate::pool::claims::Claim;
 use crate::process::cancel;
-use crate::process::lock::lock;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
@@ -60,7 +59,7 @@ impl ContextPool {
         let generation = self.generation();
         let (reader, kernel) = self.within(|| {
             // Loaded while the context is idle, since loading waits for work.
-            let kernel = self.scan_kernel()?;
+            let kernel = loaded(&self.readers.scan, || self.readers.made(LIST_BYTES, 0, scan::load))?;
             let mut reader = self.reader(false)?;
             reader.list = (0..LISTS).find(|list| self.readers.lists.fetch_or(1 << list, Acquire) >> list & 1 == 0);
             Some((reader, kernel))
@@ -101,20 +100,6 @@ impl ContextPool {
             self.readers.scanned_a_ms.store(rate.max(1) as u64, Relaxed);
         }
         was_read
-    }
-
-    /// Returns the kernel in the current context. Loads it if no thread has tried yet.
-    fn scan_kernel(&self) -> Option<scan::Kernel> {
-        let mut known = lock(&self.readers.scan);
-        if let Some(kernel) = *known {
-            return kernel;
-        }
-        // There is none while it is being loaded.
-        *known = Some(None);
-        drop(known);
-        let kernel = self.readers.made(LIST_BYTES, 0, scan::load).ok();
-        *lock(&self.readers.scan) = Some(kernel);
-        kernel
     }
 }
 

@@ -1,25 +1,25 @@
-//! The shim's own streams of a context.
+//! The shim's own stream of a context, the release stream.
 //!
-//! Blocks go back on the release stream without waiting for the context's work. Fills have a stream, since a wait for
-//! that stream is allowed during any capture. A wait for the context's work is not, and a capture may begin between the
-//! fill and the wait. A fill completes before anything else is done with its block.
+//! Blocks go back on it without waiting for the context's work. They are filled on it, too, since a wait for it is
+//! allowed during any capture. A wait for the context's work is not, and a capture may begin between the fill and the
+//! wait. A fill completes before anything else is done with its block.
 
 use super::ContextPool;
 use crate::backend::memory::ReleaseStream;
 use crate::pool::block::Block;
 use crate::progress::activity;
 use crate::progress::queries::unless_capturing;
-use gpumem_abi::types::{SUCCESS, Status, Stream};
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use gpumem_abi::types::{SUCCESS, Status};
+use std::sync::atomic::Ordering::*;
 
-/// A value of [`ContextPool::release_stream`] and of the stream for fills: no thread has asked for one.
+/// A value of [`ContextPool::release_stream`]: no thread has asked for one.
 pub(in crate::pool) const UNKNOWN: usize = 0;
 /// No release stream is possible here.
 const NONE: usize = 1;
 
 impl ContextPool {
     /// Returns the stream on which blocks go back without waiting, in the current context.
-    pub(in crate::pool) fn release_stream(&self) -> Option<ReleaseStream> {
+    pub(crate) fn release_stream(&self) -> Option<ReleaseStream> {
         match self.release_stream.load(Acquire) {
             UNKNOWN => self.new_release_stream(),
             NONE => None,
@@ -48,15 +48,11 @@ impl ContextPool {
     #[cold]
     fn new_release_stream(&self) -> Option<ReleaseStream> {
         // After an error there may be memory for a stream later.
-        let made = self.calls.release_stream(self.device).ok()?;
-        Some(self.first_stream(&self.release_stream, made.unwrap_or(NONE))).filter(|&stream| stream != NONE)
-    }
-
-    /// Stores a stream that was made, unless another thread was faster. Returns the stored one.
-    pub(super) fn first_stream(&self, place: &AtomicUsize, made: usize) -> usize {
-        let known = place.compare_exchange(UNKNOWN, made, AcqRel, Acquire).err();
+        let made = self.calls.release_stream(self.device).ok()?.unwrap_or(NONE);
+        // Another thread may have been faster.
+        let known = self.release_stream.compare_exchange(UNKNOWN, made, AcqRel, Acquire).err();
         known.filter(|_| made != NONE).into_iter().for_each(|_| self.calls.end_release_stream(made));
-        known.unwrap_or(made)
+        Some(known.unwrap_or(made)).filter(|&stream| stream != NONE)
     }
 
     /// Returns true if blocks go back without waiting for work.
@@ -65,10 +61,10 @@ impl ContextPool {
     }
 
     /// Fills a block that no work uses, and waits for the fill. Returns false if the block is not known to be filled:
-    /// the driver refused, or a capture is going on and there is no stream for fills.
+    /// the driver refused, or a capture is going on and there is no release stream.
     pub(in crate::pool) fn fill(&self, block: &Block, byte: u8) -> bool {
         let (base, bytes) = (block.base(), block.bytes() as usize);
-        let status = self.within(|| match self.fill_stream() {
+        let status = self.within(|| match self.release_stream() {
             Some(stream) => Some(self.calls.fill_on(base, byte, bytes, stream)),
             None => unless_capturing(|| match self.calls.fill(base, byte, bytes) {
                 SUCCESS => self.calls.synchronize(),
@@ -76,15 +72,5 @@ impl ContextPool {
             }),
         });
         status.inspect(|&status: &Status| activity::saw(status)) == Some(SUCCESS)
-    }
-
-    /// Returns the stream for fills, in the current context.
-    fn fill_stream(&self) -> Option<Stream> {
-        let known = self.fill_stream.load(Acquire);
-        if known != UNKNOWN {
-            return Some(known as Stream);
-        }
-        let made = self.calls.fill_stream().ok().flatten()?;
-        Some(self.first_stream(&self.fill_stream, made as usize) as Stream)
     }
 }

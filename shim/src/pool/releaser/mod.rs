@@ -14,10 +14,10 @@ use super::block::Block;
 use super::blocks::Blocks;
 use super::context_pool::{ContextPool, Most, Out};
 use super::decay::Decay;
-use super::guard::{DONE_WITHIN, Guard};
 use super::idle_memory::IdleMemory;
 use super::in_transit::{DESCHEDULED, TransitCounts, are_unchanged};
 use super::switch::Switch;
+use super::watcher::Watcher;
 use crate::process::{cancel, clock};
 use crate::progress::{activity, queries};
 use crate::shim::Shim;
@@ -56,14 +56,14 @@ pub(crate) struct Releaser {
     idle: IdleMemory,
     blocks: Blocks,
     decay: Decay,
-    /// The guard, if the user asked for it. It does not watch blocks that went back.
-    guard: Option<Guard>,
+    /// Who watches the blocks, if anyone does.
+    watcher: Option<Box<dyn Watcher>>,
 }
 
 impl Releaser {
-    pub(super) fn new(vendor: Vendor, guard: Option<Guard>, is_open: bool) -> Self {
+    pub(super) fn new(vendor: Vendor, watcher: Option<Box<dyn Watcher>>, is_open: bool) -> Self {
         let (switch, blocks) = (Switch::new(is_open), Blocks::new());
-        Self { switch, blocks, guard, idle: IdleMemory::new(vendor), decay: Decay::default() }
+        Self { switch, blocks, watcher, idle: IdleMemory::new(vendor), decay: Decay::default() }
     }
 
     /// Applies new values of these variables.
@@ -83,8 +83,8 @@ impl Releaser {
     }
 
     #[inline(always)]
-    pub(super) fn guard(&self) -> Option<&Guard> {
-        self.guard.as_ref()
+    pub(crate) fn watcher(&self) -> Option<&dyn Watcher> {
+        self.watcher.as_deref()
     }
 
     #[inline(always)]
@@ -94,10 +94,7 @@ impl Releaser {
 
     /// Keeps a block object as a spare one: it stands for no memory any more.
     pub(super) fn forget(&self, block: &'static Block) {
-        if let Some(guard) = &self.guard {
-            guard.unwatch(gate::shim(), block);
-            guard.forget_freed(gate::shim(), block);
-        }
+        self.watcher().into_iter().for_each(|watcher| watcher.forget(block));
         self.blocks.forget(block);
     }
 
@@ -108,9 +105,7 @@ impl Releaser {
         for context_pool in self.idle.contexts().all() {
             let Some(_hold) = context_pool.hold().filter(|_| !self.switch.is_ending()) else { continue };
             let now = clock::now_ns();
-            if context_pool.has_pending() {
-                context_pool.reap(now);
-            }
+            context_pool.reap(now);
             self.idle.measure(context_pool);
             if self.switch.is_closed() {
                 self.end_quarantine(context_pool);
@@ -183,17 +178,10 @@ impl Releaser {
     }
 
     /// Gives back idle blocks of other sizes to make way for a new one.
-    #[inline]
-    pub(crate) fn make_way_for(&self, context_pool: &'static ContextPool, rounded: u64) {
-        if context_pool.idle() != 0 {
-            self.make_way(context_pool, rounded);
-        }
-    }
-
+    ///
     /// The program's allocation must not wait for work. Without a release stream in use, a little memory stays until it
     /// is due. If frees wait for work, all of it stays, since work may begin after any look.
-    #[inline(never)]
-    fn make_way(&self, context_pool: &'static ContextPool, rounded: u64) {
+    pub(crate) fn make_way_for(&self, context_pool: &'static ContextPool, rounded: u64) {
         let in_the_way = context_pool.in_the_way(rounded);
         let worth = in_the_way >= WORTH_A_RELEASE_STREAM || in_the_way > 0 && release_streams_are_used();
         if worth && context_pool.gives_back_at_once() {
@@ -292,9 +280,7 @@ impl Releaser {
         let contexts = self.idle.contexts();
         for context_pool in device.map_or_else(|| contexts.all(), |device| contexts.on(device)) {
             let Some(_hold) = context_pool.hold().filter(|_| !self.switch.is_ending()) else { continue };
-            if context_pool.has_pending() {
-                context_pool.reap(clock::now_ns());
-            }
+            context_pool.reap(clock::now_ns());
             self.end_quarantine(context_pool);
             let is_aside = || (context_pool.frees_wait() || !release_streams_are_used()) && context_pool.is_idle();
             if !(at_once && context_pool.gives_back_at_once()) && is_aside() {
@@ -308,21 +294,19 @@ impl Releaser {
         (back, stays)
     }
 
-    /// Ends the quarantine of freed blocks: reads them, and reports what was written to them.
+    /// Ends the quarantine of freed blocks.
     pub(super) fn leave_quarantine(&self, context_pool: &'static ContextPool, out: Option<Out>) {
-        if let (Some(guard), Some(out)) = (&self.guard, &out) {
-            guard.read_freed(context_pool, &out.blocks, DONE_WITHIN);
+        if let (Some(watcher), Some(out)) = (self.watcher(), &out) {
+            watcher.leave(context_pool, &out.blocks);
         }
         self.keep_read(context_pool, out);
     }
 
-    /// Keeps blocks that have left the quarantine and were read.
+    /// Keeps blocks that have left the quarantine and were looked at.
     pub(super) fn keep_read(&self, context_pool: &'static ContextPool, out: Option<Out>) {
         let Some(out) = out else { return };
-        if let Some(guard) = &self.guard {
-            for block in &out.blocks {
-                gate::record_if_started(|shim| guard.forget_freed(Some(shim), block));
-            }
+        if let Some(watcher) = self.watcher() {
+            out.blocks.iter().for_each(|block| watcher.forget(block));
         }
         let now = clock::now_ns();
         out.blocks.iter().for_each(|block| context_pool.keep(block, now));

@@ -21,6 +21,8 @@ pub const HOUSE: House = House {
         &[("references", &["references"]), ("freed_graphs", &["freed_graphs"])],
         // The only place where pool and graphs meet.
         &[("request", &["request"])],
+        // What is done with the blocks that the pool hands over.
+        &[("guard", &["guard"])],
         &[("pool", &["pool"])],
         // What is done about memory that call sites strand.
         &[("stranded", &["stranded"])],
@@ -46,18 +48,19 @@ pub const HOUSE: House = House {
         // What a call means is known to its hook. Of the rooms below doors know how the shim starts, whether it acts
         // (the records), and whose real functions there are.
         ("doors", &["hooks", "start", "records", "stacks", "backend", "process"]),
-        // Of graphs the pool knows what they refer to.
+        // The pool knows nothing of graphs.
+        ("pool", &["stranded", "progress", "records", "registry", "sites", "group", "backend", "ledger", "process"]),
+        // Of graphs the guard knows what they refer to.
         (
-            "pool",
+            "guard",
             &[
+                "pool",
                 "stranded",
                 "memory_use",
-                "share",
                 "progress",
                 "records",
                 "registry",
                 "sites",
-                "group",
                 "backend",
                 "ledger",
                 "process",

@@ -1,23 +1,17 @@
-//! The pool's use of its guard. All watched memory is read on a user's request, and with `sync` also when the program
-//! waits for the device. Launches are noted.
+//! Checks: all watched memory is read on a user's request, and with `sync` also when the program waits for the device.
 
-use super::block::{Block, FRONT, State};
-use super::claims::Claim;
-use super::context_pool::{Begun, ContextPool, For};
-use super::guard::{Guard, LaunchKind};
-use super::of;
-use super::releaser::Releaser;
-use super::switch::Switch;
-use crate::call::Call;
+use super::turns::{Begun, For};
+use super::{Guard, of};
 use crate::gate;
+use crate::pool::Pool;
+use crate::pool::block::{Block, State};
+use crate::pool::claims::Claim;
+use crate::pool::context_pool::ContextPool;
 use crate::process::clock;
 use crate::progress::activity;
 use crate::shim::Shim;
-use crate::stranded;
-use gpumem_abi::types::Stream;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Number of blocks that are read together. A free of one of them, or a request that runs out, waits until they are
@@ -61,14 +55,13 @@ fn claimed(blocks: &[&'static Block]) -> (Vec<&'static Block>, Claim) {
 
 /// Reads all watched memory of a context, as long as time is left. One thread at a time does that.
 fn check(
-    releaser: &Releaser,
-    guard: &Guard,
+    (pool, guard): (&Pool, &Guard),
     context_pool: &'static ContextPool,
     wanted: For,
     left: &mut dyn FnMut() -> Duration,
     checked: &mut Checked,
 ) {
-    let mut check = match context_pool.begin_check(wanted, left) {
+    let mut check = match guard.turns.of(context_pool).begin(wanted, left) {
         Begun::Check(check) => check,
         Begun::Read => return,
         Begun::NoTime => return checked.taken += 1,
@@ -77,7 +70,7 @@ fn check(
     let start = clock::precise_ns();
     let watched = |block: &&'static Block| block.is(State::Live) && block.is_watched();
     let live: Vec<_> =
-        releaser.blocks().all().into_iter().filter(|block| context_pool.has(block)).filter(watched).collect();
+        pool.releaser.blocks().all().into_iter().filter(|block| context_pool.has(block)).filter(watched).collect();
     let (mut good, before, before_left) = (true, checked.written, checked.left);
     for blocks in live.chunks(TOGETHER) {
         let (blocks, claim) = claimed(blocks);
@@ -99,19 +92,13 @@ fn check(
     check.is_whole = checked.left == before_left;
 }
 
-/// Returns a vendor's releaser and guard, if it has a guard.
-fn with_guard(vendor: Vendor) -> Option<(&'static Releaser, &'static Guard)> {
-    let releaser = &of(vendor)?.releaser;
-    Some((releaser, releaser.guard()?))
-}
-
 /// Returns the reason why nothing can be read now.
-fn may_not(shim: &Shim, switch: &Switch) -> Option<&'static str> {
+fn may_not(shim: &Shim, pool: &Pool) -> Option<&'static str> {
     if activity::broken() {
         Some(activity::WHY_BROKEN)
     } else if shim.registry.streams.capturing() > 0 {
         Some("a stream is being captured: ask again")
-    } else if switch.is_ending() {
+    } else if pool.releaser.switch().is_ending() {
         Some("the process is ending")
     } else {
         None
@@ -120,19 +107,19 @@ fn may_not(shim: &Shim, switch: &Switch) -> Option<&'static str> {
 
 /// Reads all memory that the guard watches, as long as time is left. Returns a sentence for users.
 pub(crate) fn check_all(shim: &'static Shim, left: &mut dyn FnMut() -> Duration) -> Result<String, String> {
-    let Some((releaser, guard)) = with_guard(Vendor::Cuda) else {
+    let Some((pool, guard)) = of(Vendor::Cuda) else {
         return Err(
             "there is no guard here: it was not started with GPUMEM_GUARD=1, the pool is off, or no memory was \
                     asked for so far"
                 .into(),
         );
     };
-    if let Some(why) = may_not(shim, releaser.switch()) {
+    if let Some(why) = may_not(shim, pool) {
         return Err(why.into());
     }
     let mut checked = Checked::default();
-    for context_pool in releaser.idle().contexts().all() {
-        check(releaser, guard, context_pool, For::User, left, &mut checked);
+    for context_pool in pool.context_pools() {
+        check((pool, guard), context_pool, For::User, left, &mut checked);
     }
     let Checked { live, freed, written, left, taken } = checked;
     let taken = match taken {
@@ -156,45 +143,14 @@ pub(crate) fn check_all(shim: &'static Shim, left: &mut dyn FnMut() -> Duration)
 /// Reads the whole context after the program has waited for the device.
 #[cold]
 pub(crate) fn at_wait() {
-    let Some((releaser, guard)) = with_guard(Vendor::Cuda) else { return };
-    let Some(shim) = gate::shim() else { return };
-    if releaser.switch().aside(shim) || may_not(shim, releaser.switch()).is_some() {
+    let Some((pool, guard)) = of(Vendor::Cuda) else { return };
+    // The pool steps aside whenever nothing may be read.
+    if gate::shim().is_none_or(|shim| pool.releaser.switch().aside(shim)) {
         return;
     }
-    if let Some(context_pool) = gate::note(|shim| releaser.idle().context_pool_of_thread(shim)).flatten() {
+    if let Some(context_pool) = gate::note(|shim| pool.context_pool_of_thread(shim)).flatten() {
         let end = Instant::now() + AT_A_WAIT;
         let mut left = || end.saturating_duration_since(Instant::now());
-        check(releaser, guard, context_pool, For::Wait, &mut left, &mut Checked::default());
-    }
-}
-
-/// Returns true if a word is an address in a block, or in front of the part of a block that is the program's.
-fn is_in_block(releaser: &Releaser, word: u64) -> bool {
-    let blocks = releaser.blocks();
-    stranded::may_matter(word) && (blocks.around(word).is_some() || blocks.around(word.saturating_add(FRONT)).is_some())
-}
-
-/// Notes a launch that may write. `words`: arguments of the launch that may be addresses.
-#[cold]
-pub(crate) fn note_launch(call: &Call, stream: Stream, what: LaunchKind, words: &[u64]) {
-    let Some((releaser, guard)) = with_guard(call.vendor) else { return };
-    // Work without code writes to its arguments alone. So a recorded event, for example, is not noted.
-    if matches!(what, LaunchKind::Other) && !words.iter().any(|&word| is_in_block(releaser, word)) {
-        return;
-    }
-    gate::note(|shim| guard.launched(shim, call, stream, what, words));
-}
-
-/// Notes that a graph is about to run. `refers` returns true if the graph refers to one of the given ranges, which are
-/// sorted.
-#[cold]
-pub(crate) fn of_launched_graph(vendor: Vendor, refers: impl Fn(&[Range<u64>]) -> bool) {
-    let Some((_, guard)) = with_guard(vendor) else { return };
-    let ranges = guard.freed_in_graphs();
-    if !refers(&ranges) {
-        return;
-    }
-    for range in ranges.iter().filter(|range| refers(std::slice::from_ref(range))) {
-        gate::note(|shim| guard.tell_of_graph(shim, range.start));
+        check((pool, guard), context_pool, For::Wait, &mut left, &mut Checked::default());
     }
 }

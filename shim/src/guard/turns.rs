@@ -1,17 +1,25 @@
-//! Lets one thread at a time have the whole context read for the guard. A second check would read the same memory, and
-//! would miss the freed blocks that the first one is reading.
+//! Lets one thread at a time read a whole context. A second check would read the same memory, and would miss the freed
+//! blocks that the first one is reading.
 
-use super::ContextPool;
+use crate::pool::context_pool::ContextPool;
 use crate::process::cancel;
+use crate::process::lock::lock;
 use crate::process::raised::Raised;
+use rustc_hash::FxHashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
 /// Pause between two checks for the end of another check.
 const NAP: Duration = Duration::from_micros(50);
 
+/// The checks of each context, by its pool, which is never freed.
 #[derive(Default)]
-pub(crate) struct Checking {
+pub(super) struct Turns(Mutex<FxHashMap<usize, &'static Checking>>);
+
+/// The checks of one context.
+#[derive(Default)]
+pub(super) struct Checking {
     is_busy: AtomicBool,
     /// Number of checks that have begun.
     begun: AtomicU64,
@@ -23,14 +31,14 @@ pub(crate) struct Checking {
 
 /// The caller of a check.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::pool) enum For {
+pub(super) enum For {
     /// A user, who is told what this check itself has read.
     User,
     /// A wait of the program: any check that begins after it will do.
     Wait,
 }
 
-pub(in crate::pool) enum Begun {
+pub(super) enum Begun {
     /// The calling thread reads. No other check of the context begins meanwhile.
     Check(Check),
     /// Another thread has read everything since the call.
@@ -40,7 +48,7 @@ pub(in crate::pool) enum Begun {
 }
 
 /// A running check. It ends on drop.
-pub(in crate::pool) struct Check {
+pub(super) struct Check {
     of: &'static Checking,
     number: u64,
     /// Everything was read.
@@ -56,21 +64,27 @@ impl Drop for Check {
     }
 }
 
-impl ContextPool {
-    /// Waits, as long as time is left, until no other check of this context is running, and begins one.
-    pub(in crate::pool) fn begin_check(&'static self, wanted: For, left: &mut dyn FnMut() -> Duration) -> Begun {
-        let all = &self.checking;
-        let begun = all.begun.load(SeqCst);
-        let _user = (wanted == For::User).then(|| Raised::new(&all.users));
+impl Turns {
+    /// Returns the checks of a context.
+    pub(super) fn of(&self, context_pool: &'static ContextPool) -> &'static Checking {
+        lock(&self.0).entry(std::ptr::from_ref(context_pool) as usize).or_insert_with(|| Box::leak(Box::default()))
+    }
+}
+
+impl Checking {
+    /// Waits, as long as time is left, until no other check of the context is running, and begins one.
+    pub(super) fn begin(&'static self, wanted: For, left: &mut dyn FnMut() -> Duration) -> Begun {
+        let begun = self.begun.load(SeqCst);
+        let _user = (wanted == For::User).then(|| Raised::new(&self.users));
         loop {
-            if wanted == For::Wait && all.whole.load(Acquire) > begun {
+            if wanted == For::Wait && self.whole.load(Acquire) > begun {
                 return Begun::Read;
             }
-            let may = wanted == For::User || all.users.load(Relaxed) == 0;
-            if may && all.is_busy.compare_exchange(false, true, AcqRel, Relaxed).is_ok() {
+            let may = wanted == For::User || self.users.load(Relaxed) == 0;
+            if may && self.is_busy.compare_exchange(false, true, AcqRel, Relaxed).is_ok() {
                 // Counted before anything is read.
-                let number = all.begun.fetch_add(1, SeqCst) + 1;
-                return Begun::Check(Check { of: all, number, is_whole: false });
+                let number = self.begun.fetch_add(1, SeqCst) + 1;
+                return Begun::Check(Check { of: self, number, is_whole: false });
             }
             if left().is_zero() {
                 return Begun::NoTime;
@@ -86,9 +100,10 @@ mod tests {
 
     #[test]
     fn a_wait_takes_a_check_that_began_after_it_and_a_user_none_but_its_own() {
-        let context_pool = ContextPool::for_test(1, 0, 0);
+        let turns = Turns::default();
+        let checking = turns.of(ContextPool::for_test(1, 0, 0));
         let mut none = || Duration::ZERO;
-        let begin = |wanted, left: &mut dyn FnMut() -> Duration| context_pool.begin_check(wanted, left);
+        let begin = |wanted, left: &mut dyn FnMut() -> Duration| checking.begin(wanted, left);
         let Begun::Check(mut first) = begin(For::Wait, &mut none) else { panic!("nothing goes on") };
         first.is_whole = true;
         for wanted in [For::Wait, For::User] {

@@ -3,15 +3,13 @@
 //! the new value is read.
 //!
 //! A block may be freed and reused while it is read, which is harmless. It goes back to the driver only after the read
-//! has ended ([`super::claims`]).
+//! has ended ([`crate::pool::claims`]).
 
-use super::block::{Block, SPILLED, State};
-use super::blocks::Blocks;
-use super::claims::Claim;
-use super::context_pool::{ContextPool, PoolHold, Scan, Scanning};
-use super::releaser::Releaser;
-use super::switch::Switch;
 use crate::backend::scan::{ALIGNED, Found, PIECE, RANGES, Range};
+use crate::pool::Pool;
+use crate::pool::block::{Block, SPILLED, State};
+use crate::pool::claims::Claim;
+use crate::pool::context_pool::{ContextPool, PoolHold, Scan, Scanning};
 use crate::progress::activity;
 use crate::progress::queries::capturing;
 use std::time::{Duration, Instant};
@@ -21,7 +19,7 @@ const AT_MOST: Duration = Duration::from_secs(5);
 
 /// A live block: the start of the program's part, and the bytes that it asked for.
 #[derive(Clone, Copy)]
-pub(crate) struct LiveMemory {
+pub(super) struct LiveMemory {
     block: &'static Block,
     context_pool: &'static ContextPool,
     pub addr: u64,
@@ -30,33 +28,33 @@ pub(crate) struct LiveMemory {
 
 impl LiveMemory {
     /// Returns true if the block is still the same and has at least `bytes`. Asked after the block is claimed.
-    fn is_there(&self, blocks: &Blocks, bytes: u64) -> bool {
+    fn is_there(&self, pool: &Pool, bytes: u64) -> bool {
         let is_same = |block: &Block| std::ptr::eq(block, self.block);
         self.block.is(State::Live)
             && self.block.addr() == self.addr
             && self.addr + bytes <= self.block.base() + self.block.bytes()
-            && blocks.get(self.addr).is_some_and(is_same)
+            && pool.releaser.blocks().get(self.addr).is_some_and(is_same)
     }
 
     /// Returns true if both blocks belong to one context and can be read together.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
         std::ptr::eq(self.context_pool, other.context_pool)
     }
 
     /// Returns a sort key that groups the blocks of one context.
-    pub(crate) fn order(&self) -> (usize, u64) {
+    pub(super) fn order(&self) -> (usize, u64) {
         (std::ptr::from_ref(self.context_pool) as usize, self.addr)
     }
 
     /// Returns the bytes to scan together now. `is_another`: another scan is running. `None`: begin none beside it.
-    pub(crate) fn scanned_at_once(&self, is_another: bool) -> Option<u64> {
+    pub(super) fn scanned_at_once(&self, is_another: bool) -> Option<u64> {
         self.context_pool.scanned_at_once(is_another)
     }
 }
 
 /// A part of a live block to be scanned: whole words.
 #[derive(Clone, Copy)]
-pub(crate) struct Part {
+pub(super) struct Part {
     pub live: LiveMemory,
     pub at: u64,
     pub words: u64,
@@ -66,7 +64,7 @@ pub(crate) struct Part {
 
 impl Part {
     /// Returns the number of pieces of a launch that this many words take.
-    pub(crate) fn pieces(words: u64) -> usize {
+    pub(super) fn pieces(words: u64) -> usize {
         words.div_ceil(PIECE) as usize
     }
 
@@ -77,7 +75,7 @@ impl Part {
 }
 
 /// Parts that are being scanned. The scan ends with [`Flight::end`].
-pub(crate) struct Flight {
+pub(super) struct Flight {
     context_pool: &'static ContextPool,
     hold: PoolHold<'static>,
     claim: Claim,
@@ -88,7 +86,7 @@ impl Flight {
     /// Waits for the scan to end, and passes to `take` the words that may be addresses, each with its position. The
     /// scan ends early if a thread gives one of its blocks back, or ends the context. `ended`: on entry the end of the
     /// previous flight, on return the end of this one.
-    pub(crate) fn end(
+    pub(super) fn end(
         self,
         is_over: &dyn Fn() -> bool,
         ended: &mut Option<Instant>,
@@ -102,7 +100,7 @@ impl Flight {
 
 /// Result of reading a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PieceRead {
+pub(super) enum PieceRead {
     Read,
     /// The block or its context is gone.
     Gone,
@@ -129,29 +127,29 @@ impl PieceRead {
 }
 
 /// Returns the live block of device memory whose program's part begins at this address.
-pub(crate) fn live_block(blocks: &Blocks, addr: u64) -> Option<LiveMemory> {
-    let block = blocks.get(addr)?;
+pub(super) fn live_block(pool: &Pool, addr: u64) -> Option<LiveMemory> {
+    let block = pool.releaser.blocks().get(addr)?;
     let context_pool = ContextPool::of(block)?;
     let is_live = block.is(State::Live) && !block.has(SPILLED) && block.addr() == addr;
     is_live.then_some(LiveMemory { block, context_pool, addr, bytes: block.asked() })
 }
 
 /// Reads a piece of a live block, of at most [`crate::backend::reader::ROOM`] bytes, within a time limit.
-pub(crate) fn read_piece(
-    releaser: &Releaser,
+pub(super) fn read_piece(
+    pool: &Pool,
     live: &LiveMemory,
     at: u64,
     bytes: usize,
     longest: Duration,
     read: impl FnOnce(&[u8]),
 ) -> PieceRead {
-    if let Err(why) = may_read(releaser.switch()) {
+    if let Err(why) = may_read(pool) {
         return why;
     }
     let context_pool = live.context_pool;
     let Some(_hold) = context_pool.hold() else { return PieceRead::Gone };
     let claim = Claim::of(vec![live.addr]);
-    if !live.is_there(releaser.blocks(), at + bytes as u64) {
+    if !live.is_there(pool, at + bytes as u64) {
         return PieceRead::Gone;
     }
     PieceRead::of(context_pool, context_pool.copy_out((live.addr + at, bytes), &claim, longest, read))
@@ -162,7 +160,7 @@ pub(crate) fn read_piece(
 ///
 /// # Errors
 /// [`PieceRead::Refused`]: a kernel cannot read them here or now; copies may read them.
-pub(crate) fn begin_scan(releaser: &Releaser, parts: &mut [Part], how: &Scan<'_>) -> Result<Option<Flight>, PieceRead> {
+pub(super) fn begin_scan(pool: &Pool, parts: &mut [Part], how: &Scan<'_>) -> Result<Option<Flight>, PieceRead> {
     let Some(first) = parts.first().map(|part| part.live) else { return Ok(None) };
     let context_pool = first.context_pool;
     let pieces: usize = parts.iter().map(|part| Part::pieces(part.words)).sum();
@@ -170,11 +168,11 @@ pub(crate) fn begin_scan(releaser: &Releaser, parts: &mut [Part], how: &Scan<'_>
     if pieces > RANGES || !parts.iter().all(|part| is_aligned(part) && first.is_beside(&part.live)) {
         return Err(PieceRead::Refused);
     }
-    may_read(releaser.switch())?;
+    may_read(pool)?;
     let hold = context_pool.hold().ok_or(PieceRead::Gone)?;
     let claim = Claim::of(parts.iter().map(|part| part.live.addr).collect());
     for part in &mut *parts {
-        part.is_gone = !part.live.is_there(releaser.blocks(), part.at + part.words * 8);
+        part.is_gone = !part.live.is_there(pool, part.at + part.words * 8);
     }
     if parts.iter().any(|part| part.is_gone) {
         claim.retain(|&block| parts.iter().any(|part| !part.is_gone && part.live.addr == block));
@@ -190,11 +188,11 @@ pub(crate) fn begin_scan(releaser: &Releaser, parts: &mut [Part], how: &Scan<'_>
 }
 
 /// Checks that memory may be read now.
-fn may_read(switch: &Switch) -> Result<(), PieceRead> {
+fn may_read(pool: &Pool) -> Result<(), PieceRead> {
     if activity::broken() {
         return Err(PieceRead::Broken);
     }
-    if switch.is_ending() {
+    if pool.releaser.switch().is_ending() {
         return Err(PieceRead::Gone);
     }
     if capturing() { Err(PieceRead::Captured) } else { Ok(()) }

@@ -1,7 +1,16 @@
 //! The program's last launches, so that the guard can name those that may have made a write.
 
+use super::of;
+use crate::backend::reader::name_of;
+use crate::call::Call;
+use crate::gate;
+use crate::pool::Pool;
+use crate::pool::block::FRONT;
 use crate::process::clock;
 use crate::process::lock::lock;
+use crate::records::registry::sites::Made;
+use crate::stranded;
+use gpumem_abi::types::{Opaque, Stream};
 use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -15,6 +24,43 @@ const KEPT: usize = 4096;
 const NAMES: usize = 4096;
 /// Number of argument words that are kept of one launch.
 const WORDS: usize = 12;
+
+/// Kind of work that a program launches.
+#[derive(Clone, Copy)]
+pub(crate) enum LaunchKind {
+    Kernel(Opaque),
+    Graph,
+    Other,
+}
+
+/// Notes a launch that may write. `words`: arguments of the launch that may be addresses.
+#[cold]
+pub(crate) fn note_launch(call: &Call, stream: Stream, what: LaunchKind, words: &[u64]) {
+    let Some((pool, guard)) = of(call.vendor) else { return };
+    // Work without code writes to its arguments alone. So a recorded event, for example, is not noted.
+    if matches!(what, LaunchKind::Other) && !words.iter().any(|&word| is_in_block(pool, word)) {
+        return;
+    }
+    gate::note(|shim| {
+        let name = match what {
+            LaunchKind::Graph => "a graph".into(),
+            LaunchKind::Other => "a copy, fill or other work".into(),
+            LaunchKind::Kernel(function) => guard.launches.name(function as usize, || {
+                // SAFETY: the driver has just accepted a launch of this function.
+                let named = unsafe { name_of(function) };
+                named.unwrap_or_else(|| format!("the kernel at {:#x}", function as usize)).into()
+            }),
+        };
+        let stack = shim.site(call.site(), Made::Stream);
+        guard.launches.add(stream as u64, name, !matches!(what, LaunchKind::Other), stack, words);
+    });
+}
+
+/// Returns true if a word is an address in a block, or in front of the part of a block that is the program's.
+fn is_in_block(pool: &Pool, word: u64) -> bool {
+    let blocks = pool.releaser.blocks();
+    stranded::may_matter(word) && (blocks.around(word).is_some() || blocks.around(word.saturating_add(FRONT)).is_some())
+}
 
 /// One launch.
 #[derive(Clone, Debug)]
