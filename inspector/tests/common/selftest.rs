@@ -36,24 +36,8 @@ pub fn said(name: &str, result: &str) -> String {
 /// A differential tester that found one program.
 pub const ONE_DIFFERS: &str = r#"{"programs":9,"operations":90,"differ":[{"file":"/tmp/differ-3.json","what":"answers differ\n  native    1 launch e0 = 0\n  preloaded 1 launch e0 = 700"}],"fleeting":[],"ill":["seed 4: why"]}"#;
 
-<<<<<<< HEAD
-/// Returns the answer of `gpumem selftest --rules --json` on a driver that tells what it is and can do nothing.
-pub fn rules_on_a_driver(dir: &Path, lib: &str) -> String {
-    let (code, driver) = (dir.join("driver.c"), dir.join("libcuda.so.1"));
-    let source = "int cuInit(unsigned f) { return f != 0; }
-int cuDriverGetVersion(int *v) { return *v = 14000, 0; }
-int cuDeviceGetCount(int *n) { return *n = 1, 0; }
-int cuDeviceGetName(char *name, int len, int d) { return name[0] = 'G', name[1] = 0, len < 2 || d; }
-int cuDeviceGetAttribute(int *v, int a, int d) { return *v = a == 75 ? 9 : 0, d; }
-";
-    fs::write(&code, source).unwrap();
-    let mut compile = std::process::Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    let built = compile.args(["-shared", "-fPIC", "-o"]).arg(&driver).arg(&code).status().unwrap();
-    assert!(built.success());
-=======
-/// What `gpumem selftest --rules --json` answers with the pretended programs.
+/// Returns the answer of `gpumem selftest --rules --json` with the pretended programs.
 pub fn rules(dir: &Path, lib: &str) -> String {
->>>>>>> s54a
     let mut command = super::gpumem();
     command.args(["--json", "selftest", "--rules", "--place", "user", "--lib", lib]);
     // What failed is kept, in the caller's folder.
