@@ -152,7 +152,13 @@ fn variables() -> String {
         [format!("`{}`", setting.name), setting.kind.to_string(), default, live.into(), setting.doc.trim().into()]
     });
     let own = settings::INSPECTOR.iter().map(|(name, doc)| {
-        [format!("`{name}`"), "any text; the command `gpumem` reads it, not libgpumem.so".into(), "unset".into(), String::new(), (*doc).into()]
+        [
+            format!("`{name}`"),
+            "any text; the command `gpumem` reads it, not libgpumem.so".into(),
+            "unset".into(),
+            String::new(),
+            (*doc).into(),
+        ]
     });
     let aliases = settings::ALIASES.iter().map(|alias| {
         let allowed = "0, no, false and off turn it off; any other text turns it on".into();

@@ -248,3 +248,29 @@ fn a_process_that_died_of_too_little_memory_says_so_first() {
         assert_eq!(dir.json(&["leaks"])["process"]["out_of_memory"].is_string(), told.is_some());
     }
 }
+
+/// Two findings have one cause, the limit: one of them says what to do, and only once.
+#[test]
+fn a_process_that_died_at_its_limit_is_told_one_larger_limit() {
+    use gpumem_wire::kinds::{AllocKind, EventKind};
+    use gpumem_wire::layout::{AllocSlot, ContextSlot, EventSlot};
+    let (dir, id) = (dir(), gone());
+    let mut ledger = begin(id);
+    ledger.header.settings = ledger.text("GPUMEM_LIMIT=384MiB");
+    let end = monotonic_ns() - SECOND;
+    (ledger.header.heartbeat_ns, ledger.header.exited_ns) = (end, end);
+    ledger.slots([ContextSlot { total_bytes: 1024 * MIB, ..Default::default() }]);
+    ledger.slots([AllocSlot { bytes: 380 * MIB, kind: AllocKind::Device as u8, context: 1, ..Default::default() }]);
+    let event = |seq, kind, b| EventSlot { kind, seq, time_ns: end, a: 100 * MIB, b, tid: 7, ..Default::default() };
+    ledger.slots([event(1, EventKind::LimitRefused as u8, 0), event(2, EventKind::OutOfMemory as u8, 380 * MIB)]);
+    dir.put(id, ledger);
+    let answer = dir.gpumem(&["doctor", "--json", &id.pid.to_string()]);
+    let report: serde_json::Value = serde_json::from_str(&answer.out).unwrap();
+    let of = |id: &str| {
+        let all = report["findings"].as_array().unwrap();
+        let found = all.iter().find(|finding| finding["id"] == id).unwrap_or_else(|| panic!("{id}: {}", answer.out));
+        ["severity", "fix"].map(|field| found[field].as_str().unwrap_or_default().to_owned())
+    };
+    assert!(of("memory")[1].starts_with("start it with GPUMEM_LIMIT=540MiB"), "{:?}", of("memory"));
+    assert_eq!(of("limit"), ["warning", ""]);
+}

@@ -66,7 +66,7 @@ fn set_is_checked_before_it_is_asked() {
         ("POOL=1", "EVENTS=300", "GPUMEM_EVENTS is read once, when the process starts; gpumem set changes STACKS"),
         ("EVENTS=300", "POOL=1", "GPUMEM_EVENTS is read once"),
         ("POLL=1", "POOL=1", "unknown variable POLL"),
-        ("LIMIT=1GiB", "3", "\"3\" is no variable, and LIMIT=1GiB is whole without it"),
+        ("LIMIT=1GiB", "3", "\"3\" is no variable, and no part of LIMIT=1GiB"),
         ("LIMIT=1GiB", "limit=2GiB", "limit has two values"),
     ] {
         let answer = dir.gpumem(&["set", &pid, first, second]);

@@ -163,7 +163,8 @@ pub(super) fn event_table(ledger: &Ledger) -> Table<'static, EventRow> {
         .span(ledger.status.ago_words(), 0, |event| event.age_ns)
         .left("what", 0, move |event| (event.kind.clone(), style(event)))
         .left("thread", 1, |event| (format!("{} {}", event.tid, event.thread).trim_end().to_owned(), DIM))
-        .left("text", 0, move |event| (event.text.clone(), style(event)))
         // The event matters more than the site.
+        .left("text", 0, move |event| (event.text.clone(), style(event)))
+        .keeping(40)
         .text("site", 2, |event| &event.site)
 }

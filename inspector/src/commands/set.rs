@@ -86,7 +86,7 @@ fn parsed(words: &[OsString]) -> Result<(Option<&OsString>, Changes<'_>)> {
     let shown = odd.to_string_lossy();
     let what = match changes.last() {
         _ if names_one(odd) => format!("{shown} needs a value"),
-        Some((name, value)) => format!("{shown:?} is no variable, and {name}={value} is whole without it"),
+        Some((name, value)) => format!("{shown:?} is no variable, and no part of {name}={value}"),
         None => format!("{shown:?} is no variable"),
     };
     match words.split_last() {
@@ -287,9 +287,9 @@ mod tests {
             ("27793", "are missing"),
             ("LIMIT", "LIMIT needs a value"),
             ("27793 LIMIT", "LIMIT needs a value"),
-            ("LIMIT=1G 5", "\"5\" is no variable, and LIMIT=1G is whole without it"),
+            ("LIMIT=1G 5", "\"5\" is no variable, and no part of LIMIT=1G"),
             ("LIMIT=1G TAG=a 5", "the process comes first: gpumem set 5 LIMIT=1G TAG=a"),
-            ("27793 LIMIT=1G 5", "\"5\" is no variable, and LIMIT=1G is whole without it"),
+            ("27793 LIMIT=1G 5", "\"5\" is no variable, and no part of LIMIT=1G"),
             ("27793 LIMT 5", "\"LIMT\" is no variable"),
             ("LIMIT 1G", "LIMIT needs a value; type: gpumem set VARIABLE=VALUE"),
             ("27793 LIMIT=1G POOL 0", "POOL needs a value; type: gpumem set 27793 VARIABLE=VALUE"),

@@ -107,6 +107,12 @@ impl<'a, T> Table<'a, T> {
         self
     }
 
+    /// Lets the text of the column added last keep this width, also if other columns are dropped for it.
+    pub(crate) fn keeping(mut self, width: usize) -> Self {
+        self.columns.last_keeps(width);
+        self
+    }
+
     /// Moves the column added last in front of the one before it.
     pub(crate) fn before_last(mut self) -> Self {
         self.columns.swap_last();
@@ -222,6 +228,16 @@ mod tests {
         let table = Table::new().right("a", 1, |()| "aaaaaaaa").right("b", 2, |()| "0 B");
         let shown = print(&table.left("site", 0, |()| "s".repeat(30)), &[()], Some(42));
         assert!(shown.starts_with("       a  site\n"), "{shown}");
+    }
+
+    #[test]
+    fn text_that_keeps_its_width_drops_the_columns_behind_it() {
+        let table =
+            Table::<()>::new().right("time", 0, |()| "12:00:00").left("text", 0, |()| "t".repeat(60)).keeping(40);
+        let table = table.left("site", 2, |()| "s".repeat(30));
+        assert_eq!(print(&table, &[()], Some(82)).lines().next().map(|line| line.contains("site")), Some(true));
+        let narrow = print(&table, &[()], Some(74));
+        assert!(!narrow.contains("site") && narrow.contains(&"t".repeat(60)), "{narrow}");
     }
 
     #[test]

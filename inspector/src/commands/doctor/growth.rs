@@ -84,10 +84,12 @@ fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
             "the process's own heap grows by {}, and recorded GPU calls do not explain it",
             rate(heap.bytes_per_minute)
         );
-        findings.push(
-            grown(said, heap.bytes_per_minute, bytes(heap))
-                .fix(format!("use a profiler of the heap, such as heaptrack -p {}", ledger.pid())),
-        );
+        let profiler = match ledger.status.running() {
+            true => format!("heaptrack -p {}", ledger.pid()),
+            false => "heaptrack".into(),
+        };
+        let found = grown(said, heap.bytes_per_minute, bytes(heap));
+        findings.push(found.fix(format!("use a profiler of the heap, such as {profiler}")));
     }
     findings
 }

@@ -44,7 +44,7 @@ pub(super) enum Format {
     Prometheus,
     /// Everything in the ledger: every allocation, graph, exec, counter, sample (.json)
     Json,
-    /// A line for each live allocation; of a trace (GPUMEM_ALLOC_TRACE) for each allocation and free, in the columns of
+    /// A line for each live allocation. If the input is a trace (GPUMEM_ALLOC_TRACE), a line for each allocation and each free, in the columns of
     /// the log of RMM, the RAPIDS Memory Manager (.csv)
     Csv,
     /// A line of JSON for each live allocation (.jsonl)

@@ -57,6 +57,8 @@ struct Column {
     side: Side,
     way: u8,
     is_kept: bool,
+    /// Width that its text keeps if it is not the last column.
+    keeps: usize,
 }
 
 /// The columns of a table.
@@ -71,7 +73,7 @@ pub(super) struct Columns {
 /// other columns are.
 const LAST_WANTS: usize = 40;
 const LAST_KEEPS: usize = 24;
-/// Width that any other text column keeps.
+/// Width that any other text column keeps, unless it says another.
 const TEXT_KEEPS: usize = 12;
 /// Gap between two columns.
 const GAP: usize = 2;
@@ -96,11 +98,15 @@ impl Shown {
 
 impl Columns {
     pub(super) fn add(&mut self, title: &str, side: Side, way: u8) {
-        self.list.push(Column { title: title.to_owned(), side, way, is_kept: false });
+        self.list.push(Column { title: title.to_owned(), side, way, is_kept: false, keeps: TEXT_KEEPS });
     }
 
     pub(super) fn keep_last(&mut self) {
         self.list.iter_mut().next_back().into_iter().for_each(|column| column.is_kept = true);
+    }
+
+    pub(super) fn last_keeps(&mut self, width: usize) {
+        self.list.iter_mut().next_back().into_iter().for_each(|column| column.keeps = width);
     }
 
     pub(super) fn swap_last(&mut self) {
@@ -160,7 +166,7 @@ impl Columns {
         let width = |(place, of): (usize, &Shown)| match &self.list[of.column] {
             column if column.side == Side::Right || column.is_kept => of.width,
             _ if place == last => of.width.min(last_keeps),
-            column => of.width.min(TEXT_KEEPS.max(column.title.width())),
+            column => of.width.min(column.keeps.max(column.title.width())),
         };
         shown.iter().enumerate().map(width).sum::<usize>() + last * GAP
     }
@@ -174,12 +180,12 @@ impl Columns {
         let others = if self.wide == Some(true) { 0 } else { last };
         let mut order: Vec<usize> = (0..others).collect();
         order.sort_by_key(|&place| std::cmp::Reverse(shown[place].width));
-        let keeps = |place: usize| if place == last { LAST_KEEPS } else { TEXT_KEEPS };
         for place in std::iter::once(last).chain(order).take(shown.len()) {
             let Shown { column, width, .. } = &mut shown[place];
-            let Column { title, side, is_kept, .. } = &self.list[*column];
+            let Column { title, side, is_kept, keeps, .. } = &self.list[*column];
+            let keeps = if place == last { LAST_KEEPS } else { *keeps };
             if *side == Side::Left && !is_kept {
-                let less = over.min(width.saturating_sub(keeps(place).max(title.width())));
+                let less = over.min(width.saturating_sub(keeps.max(title.width())));
                 (*width, over) = (*width - less, over - less);
             }
         }
