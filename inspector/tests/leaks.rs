@@ -7,6 +7,7 @@ use common::*;
 use gpumem_inspector::compose::Composer;
 use gpumem_wire::kinds::{AllocKind, GrowthKind};
 use gpumem_wire::layout::{AllocSlot, CodeSlot, ExecSlot, PythonFrame, StackSlot};
+use gpumem_wire::place::ProcessId;
 use serde_json::Value;
 
 /// The file of a ledger of this test's process.
@@ -369,6 +370,27 @@ fn time_without_samples_is_told_and_left_out() {
     assert!((55.0..65.0).contains(&rate), "MiB a minute that it ran: {rate}");
 }
 
+/// A program that exits in order frees everything after the last sample: a test that runs it does not fail.
+#[test]
+fn what_is_freed_at_the_exit_does_not_grow() {
+    let dir = dir();
+    let mut ledger = at_times(&|n| 101 - n as i64);
+    let file = put(&dir, ledger);
+    assert_eq!(dir.gpumem(&["leaks", "--fail-rate", "1MiB/min", &file]).code, 3);
+    ledger = at_times(&|n| 101 - n as i64);
+    (ledger.header.dumped_ns, ledger.header.exited_ns) = (0, ledger.header.heartbeat_ns);
+    let file = put(&dir, ledger);
+    let said = dir.json(&["leaks", &file, "--all"]);
+    assert_eq!(
+        (&said["growing"], &said["suspects"][0]["verdict"]),
+        (&Value::from(0), &"high-water".into()),
+        "{said:#}"
+    );
+    for gate in [["--fail-rate", "1MiB/min"], ["--fail-over", "1MiB"]] {
+        assert_eq!(dir.gpumem(&["leaks", gate[0], gate[1], &file]).code, 0, "{gate:?}");
+    }
+}
+
 /// The time after the last sample is no pause of the growth: the process was killed, or its control thread is late.
 #[test]
 fn time_after_the_last_sample_is_no_pause() {
@@ -420,16 +442,35 @@ fn call_stacks_without_room_for_their_history_are_counted() {
 #[test]
 fn what_grows_outside_of_the_gpu_is_not_ours() {
     let dir = dir();
-    let mut ledger = begin(me());
+    let file = put(&dir, heap_grows(me()));
+    let text = dir.ok(&["leaks", &file]);
+    assert!(text.contains("not GPU memory: the process's own heap grows by +60.0 MiB/min, +99.0 MiB in all"), "{text}");
+    assert!(text.contains(&format!("heaptrack -p {}", me().pid)), "{text}");
+}
+
+/// Returns a ledger of a process whose own heap grows by 60 MiB a minute.
+fn heap_grows(id: ProcessId) -> Composer {
+    let mut ledger = begin(id);
     let now = monotonic_ns();
     ledger.header.created_ns = now - 101 * SECOND;
     let times: Vec<u64> = (0..100).map(|n| now - (100 - n) * SECOND).collect();
     let held = (0..100).map(|n| ((8 + n) * MIB, 1)).collect();
     sampled(&mut ledger, &times, &[Row { kind: GrowthKind::Heap, key: 0, held }]);
-    let file = put(&dir, ledger);
-    let text = dir.ok(&["leaks", &file]);
-    assert!(text.contains("not GPU memory: the process's own heap grows by +60.0 MiB/min, +99.0 MiB in all"), "{text}");
-    assert!(text.contains(&format!("heaptrack -p {}", me().pid)), "{text}");
+    ledger
+}
+
+/// Of several processes, too, the growth of a heap is shown.
+#[test]
+fn a_growing_heap_is_told_of_several_processes() {
+    let (dir, other) = (dir(), Sleeper::start());
+    dir.put(other.id(), heap_grows(other.id()));
+    dir.put(me(), leaking(me(), 60));
+    let text = dir.ok(&["leaks"]);
+    let said = format!("not GPU memory: pid {} (demo-server): its own heap grows by +60.0 MiB/min", other.id().pid);
+    assert!(text.contains(&said), "{text}");
+    let rows = dir.json(&["leaks"])["processes"].as_array().unwrap().clone();
+    let growing: Vec<_> = rows.iter().filter(|row| !row["heap_bytes_per_minute"].is_null()).collect();
+    assert_eq!(growing.iter().map(|row| row["pid"].as_u64()).collect::<Vec<_>>(), [Some(other.id().pid.into())]);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn ps_lists_the_running_and_the_dead() {
         "{text}"
     );
     assert!(text.contains("demo-server running complete active 96.0 MiB 0 B 16.0 MiB 3 1 2 "), "{text}");
-    assert!(text.contains("demo-server killed "), "{text}");
+    assert!(text.contains("demo-server killed/_exit "), "{text}");
 }
 
 #[test]

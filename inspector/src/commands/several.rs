@@ -40,6 +40,9 @@ struct ProcessRow {
     /// Call sites that grow steadily, and their growth together.
     growing: usize,
     growing_bytes_per_minute: f64,
+    /// Growth of the process's own heap, if it grows steadily.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap_bytes_per_minute: Option<f64>,
     /// The call site to look at first, and its verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<String>,
@@ -76,6 +79,7 @@ impl ProcessRow {
             idle_bytes: pool.idle_bytes,
             growing: suspects::growing(&found.all).count(),
             growing_bytes_per_minute,
+            heap_bytes_per_minute: found.heap.filter(Suspect::grows).map(|heap| heap.bytes_per_minute),
             site: first.map(growth::who),
             verdict: first.map(|suspect| suspect.verdict.words()),
             sharing,
@@ -138,6 +142,10 @@ fn print(out: &mut dyn Write, report: &Report, command: &str) -> std::io::Result
         writeln!(out, "parked: pid {pid} ({name}): {bytes} of its device memory are on the host; gpumem resume {pid}")?;
     }
     for row in &report.processes {
+        if let Some(rate) = row.heap_bytes_per_minute {
+            let (pid, name, rate) = (row.pid, clean(&row.name), growth::rate(rate));
+            writeln!(out, "{} pid {pid} ({name}): its own heap grows by {rate}", paint(WARN, "not GPU memory:"))?;
+        }
         for line in shared::lines(&row.sharing, false) {
             writeln!(out, "{} pid {} ({}): {line}", paint(WARN, "shared:"), row.pid, clean(&row.name))?;
         }

@@ -5,6 +5,8 @@ use super::balance::Balance;
 use super::history::{Samples, Series};
 use super::live::Live;
 use super::verdict::{self, Step, Turnover, Verdict};
+use crate::source::liveness::Life;
+use gpumem_wire::counters::DROPPED_RECORDS;
 use gpumem_wire::kinds::GrowthKind;
 use gpumem_wire::read::Point;
 
@@ -54,6 +56,14 @@ pub(super) fn judge(
     let has_stopped =
         verdict == Verdict::LevelledOff && (has_stopped(judged) || is_graphs && has_stopped(&live.series.counts()));
     let verdict = if has_stopped { Verdict::TooLittle } else { verdict };
+    // A program that exits in order frees everything after the last sample.
+    let is_freed = turnover.live == 0 && turnover.ever > 0 && ledger.status.life == Life::Exited;
+    let verdict = match verdict {
+        Verdict::GrowsSteadily | Verdict::TooLittle if is_freed && ledger.snapshot.counter(DROPPED_RECORDS) == 0 => {
+            Verdict::HighWater
+        }
+        verdict => verdict,
+    };
     Judged { verdict, has_paused: has_paused || has_stopped, balance, bytes_per_minute, count_per_minute }
 }
 

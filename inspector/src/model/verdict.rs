@@ -126,10 +126,6 @@ pub(crate) fn grew_steadily(steps: &[Step], turnover: Turnover) -> bool {
 /// As [`judge`], for enough points, with the number of their samples.
 fn told(steps: &[Step], whole: u64, turnover: Turnover) -> Verdict {
     let floors = Floors::of(&cut(steps, whole), whole);
-    // A program that ends may free everything after the last sample.
-    if turnover.live == 0 && turnover.ever > 0 {
-        return Verdict::HighWater;
-    }
     // If records come and go, the youngest are left, and those were made at one time.
     let is_kept = turnover.ever / 2 < turnover.live;
     let made_at_once = is_kept && turnover.born_over.saturating_mul(AT_ONCE) <= whole;
@@ -140,7 +136,7 @@ fn told(steps: &[Step], whole: u64, turnover: Turnover) -> Verdict {
     }
     let swings = floors.swings.max(floors.fell_back);
     match () {
-        () if turnover.live == 0 && floors.top > 0 => Verdict::HighWater,
+        () if turnover.live == 0 && (turnover.ever > 0 || floors.top > 0) => Verdict::HighWater,
         () if swings.saturating_mul(4) > floors.top => Verdict::HighWater,
         () if floors.fell_back.saturating_mul(10) > floors.top => Verdict::HighWater,
         () if is_replaced || turnover.live > 1 && is_kept && !made_at_once => Verdict::LevelledOff,

@@ -131,7 +131,7 @@ impl Status {
         }
     }
 
-    /// As [`text`](Self::text), for a column: "killed 12 min ago".
+    /// As [`text`](Self::text), for a column: "killed/_exit 12 min ago".
     pub(crate) fn short(&self) -> String {
         self.with(crate::text::units::about)
     }
@@ -163,7 +163,7 @@ impl Status {
             Life::Parked => format!("parked {} ago", span(self.ago_ns)),
             Life::Elsewhere => "running in another pid namespace".into(),
             Life::Exited => format!("exited {} ago", span(self.ago_ns)),
-            Life::Killed => format!("killed {} ago", span(self.ago_ns)),
+            Life::Killed => format!("killed/_exit {} ago", span(self.ago_ns)),
             Life::Replaced => format!("replaced by exec {} ago", span(self.ago_ns)),
             Life::Dump => format!("dumped {} ago", span(self.ago_ns)),
         }

@@ -292,7 +292,9 @@ pub(super) fn near_the_limit(of: &Whole) -> Finding {
             let said = format!("{} of {limit_text} are live on device {device}", units::bytes(bytes));
             // An allocation that failed says who holds most, and by how much to raise the limit.
             match ran_out(of) {
-                Some(failed) if !(failed.paste.is_empty() && failed.fix.is_empty()) => warning(said).bytes(bytes),
+                Some(failed) if !failed.paste.is_empty() || failed.fix.contains("GPUMEM_LIMIT=") => {
+                    warning(said).bytes(bytes)
+                }
                 _ => {
                     let found = warning(format!("{said}{}", holder(of.ledger))).bytes(bytes);
                     raise(of.ledger, found, bytes.saturating_add(bytes / 4))

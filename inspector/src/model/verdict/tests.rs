@@ -208,14 +208,6 @@ fn what_is_made_anew_is_not_one_off() {
     assert_eq!(judge(&flat(), Turnover { live: 0, ..one(2000, 64) }), HighWater);
 }
 
-/// Growth up to the last sample, and all of it freed after that: a program that ends in order.
-#[test]
-fn what_is_freed_in_the_end_does_not_grow() {
-    let freed = Turnover { ever: 64, live: 0, born_over: 0, newest_at: 64 };
-    assert_eq!(judge(&fine(0..64), freed), HighWater);
-    assert_eq!(judge(&fine(0..64), Turnover { live: 64, born_over: 50, ..freed }), GrowsSteadily);
-}
-
 #[test]
 fn numbers_that_cannot_be_are_borne() {
     let wild = || [u64::MAX, 0, u64::MAX, 1].into_iter().cycle().take(64);
