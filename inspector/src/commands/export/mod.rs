@@ -44,8 +44,8 @@ pub(super) enum Format {
     Prometheus,
     /// Everything in the ledger: every allocation, graph, exec, counter, sample (.json)
     Json,
-    /// A line for each live allocation. If the input is a trace (GPUMEM_ALLOC_TRACE), a line for each allocation and each free, in the columns of
-    /// the log of RMM, the RAPIDS Memory Manager (.csv)
+    /// A line for each live allocation. If the input is a trace (GPUMEM_ALLOC_TRACE), a line for each allocation and
+    /// each free, in the columns of the log of RMM, the RAPIDS Memory Manager (.csv)
     Csv,
     /// A line of JSON for each live allocation (.jsonl)
     Jsonl,
