@@ -1,4 +1,5 @@
-//! What the pool hands over at its door: blocks that the program gets, that it frees, and that go back to the driver.
+//! The blocks that the pool hands over at its door: those that the program gets, that it frees, and that go back to the
+//! driver.
 
 use super::jobs::{Job, work_through};
 use super::reads::{DONE_WITHIN, claim_of, freed_of, record, zones_of};

@@ -216,7 +216,7 @@ impl Section {
     }
 }
 
-/// What was found.
+/// The result of all checks.
 #[derive(Serialize)]
 struct Findings {
     sections: Vec<Section>,

@@ -1,5 +1,5 @@
-//! What may be on with a driver: of the ways to run gpumem, the first one in which every check answers as natively.
-//! A rule that is broken natively turns off everything that relies on it, without a test.
+//! Finds out which parts may be on with a driver: of the ways to run gpumem, the first one in which every check answers
+//! as natively. A rule that is broken natively turns off everything that relies on it, without a test.
 
 use super::suite::{Check, Outcome};
 

@@ -119,7 +119,7 @@ fn groups_pauses_and_intervals_are_asked_for() {
     assert_eq!(state.ask.interval, Duration::from_millis(250), "not oftener");
 }
 
-/// What top once did to the process and now leaves to other commands.
+/// The keys that once changed the process: other commands do that now.
 #[test]
 fn no_key_changes_the_process() {
     let mut state = state();
