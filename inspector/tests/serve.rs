@@ -87,8 +87,8 @@ fn sites_and_tags_are_bounded_and_their_sum_is_whole() {
     }
 }
 
-/// Puts the ledger of a process that ended so long ago, and ran out of memory so many `times`. No process has its
-/// number.
+/// Writes the ledger of a process that ended `ago` seconds ago and had run out of memory `times` times. No running
+/// process has its pid.
 fn put_ended(dir: &Dir, number: u32, ago: u64, times: u64) {
     let id = gpumem_wire::place::ProcessId { pid: 0x3000_0000 + number, start_ticks: 1 };
     let mut ledger = begin(id);

@@ -40,7 +40,7 @@ struct ProcessRow {
     /// Call sites that grow steadily, and their growth together.
     growing: usize,
     growing_bytes_per_minute: f64,
-    /// Growth of the process's own heap, if it grows steadily.
+    /// Bytes by which the process's own heap grows. `None` if it does not grow steadily.
     #[serde(skip_serializing_if = "Option::is_none")]
     heap_bytes_per_minute: Option<f64>,
     /// The call site to look at first, and its verdict.

@@ -56,15 +56,15 @@ pub(super) fn judge(
     let has_stopped =
         verdict == Verdict::LevelledOff && (has_stopped(judged) || is_graphs && has_stopped(&live.series.counts()));
     let verdict = if has_stopped { Verdict::TooLittle } else { verdict };
-    // A program that exits in order frees everything after the last sample.
-    let is_freed = turnover.live == 0 && turnover.ever > 0 && ledger.status.life == Life::Exited;
-    let verdict = match verdict {
-        Verdict::GrowsSteadily | Verdict::TooLittle if is_freed && ledger.snapshot.counter(DROPPED_RECORDS) == 0 => {
-            Verdict::HighWater
-        }
-        verdict => verdict,
-    };
+    let may_grow = matches!(verdict, Verdict::GrowsSteadily | Verdict::TooLittle);
+    let verdict = if may_grow && is_freed_at_the_exit(ledger, turnover) { Verdict::HighWater } else { verdict };
     Judged { verdict, has_paused: has_paused || has_stopped, balance, bytes_per_minute, count_per_minute }
+}
+
+/// True if the program freed all of it before it exited, which may be after the last sample. If records were dropped, some
+/// of it may be live and not listed.
+fn is_freed_at_the_exit(ledger: &Ledger, Turnover { ever, live, .. }: Turnover) -> bool {
+    live == 0 && ever > 0 && ledger.status.life == Life::Exited && ledger.snapshot.counter(DROPPED_RECORDS) == 0
 }
 
 /// True for a kind without bytes, which is judged by its count. A library that is loaded late has none at first.

@@ -212,6 +212,11 @@ pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
     remarks
 }
 
+/// Returns the command that profiles the heap of a process. `None` if the process has ended.
+pub(crate) fn heap_profiler(ledger: &Ledger) -> Option<String> {
+    ledger.status.running().then(|| format!("heaptrack -p {}", ledger.pid()))
+}
+
 /// Names the call sites without a verdict, and says why they have none. The one that grew most comes first.
 pub(crate) fn without_verdict(unclear: &[&Suspect]) -> String {
     let Some(most) = unclear.first() else { return "each call site has a verdict".into() };

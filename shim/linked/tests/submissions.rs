@@ -77,9 +77,11 @@ impl Argument for EglFrame {
     }
 }
 
-/// Row and arguments of the last call of the driver's function. The next two say what the function is to do.
+/// The last call of a simulated function: its row and arguments.
 static CALLED: Mutex<(usize, Vec<u64>)> = Mutex::new((usize::MAX, Vec::new()));
+/// The status that the function returns.
 static ANSWER: AtomicU32 = AtomicU32::new(0);
+/// Not 0 if the function throws.
 static THROW: AtomicU32 = AtomicU32::new(0);
 /// Not 0 if a call was seen while nothing was counted as under way.
 static QUIET_INSIDE: AtomicU32 = AtomicU32::new(0);

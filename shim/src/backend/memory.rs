@@ -48,7 +48,7 @@ pub(crate) trait MemoryCalls: Sync {
     fn has_release_streams(&self, _device: Device) -> bool {
         false
     }
-    /// Makes a stream of ours in the current context for freeing and filling memory; `None` if that is not possible.
+    /// Makes a stream in the current context, on which the shim frees and fills memory. `None` if there can be none.
     ///
     /// # Errors
     /// The library's.

@@ -19,7 +19,8 @@ pub(crate) trait Watcher: Any + Send + Sync {
     /// device has.
     fn rounded(&self, bytes: u64) -> Option<u64>;
 
-    /// Returns the start of the program's part of a block, and its flags. The driver gave the block at `addr`.
+    /// Returns the address at which the program's part of a block begins, and the block's flags. The driver gave `bytes`
+    /// at `addr` for it, and the program asked for `asked`.
     fn start(&self, addr: u64, bytes: u64, asked: u64) -> (u64, u32);
 
     /// Watches a block that is about to be the program's.

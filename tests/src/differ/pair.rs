@@ -19,14 +19,14 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// True if the difference is that the preloaded run alone stood still beside a gate.
+    /// True if only the preloaded run stood still, at a place where the native run opened a gate.
     pub fn stood_still(&self) -> bool {
         let at = |trace: &[String], end: &str| trace.get(self.at).is_some_and(|line| line.ends_with(end));
         at(&self.native, OPEN) && at(&self.preloaded, STOOD_STILL)
     }
 
-    /// True if the run stood still in an instantiate that gpumem asked the driver for. Below the default bound a launch
-    /// or an instantiate may wait there beside running work (docs/decisions/drivers.md).
+    /// True if the preloaded run stood still while the driver instantiated an exec for gpumem. With bounds below the
+    /// default a launch or an instantiate may wait there for running work (docs/decisions/drivers.md).
     pub fn waited_to_instantiate(&self) -> bool {
         let frames = &self.stacks[1];
         let of = |line: &String, library: &str| line.contains(library);

@@ -171,7 +171,7 @@ fn without_the_variable_or_a_gpu_nothing_is_written() {
     assert_eq!(traces(scratch.path()), Vec::<PathBuf>::new());
 }
 
-/// If a trace cannot be written, one line says so and the program runs as ever.
+/// If a trace cannot be written, gpumem says so in one line, and the program runs as without a trace.
 #[test]
 fn a_place_that_cannot_be_written_to_is_told() {
     let ran = program("basic").env("GPUMEM_ALLOC_TRACE", "/no/such/folder/trace").preloaded().ok();

@@ -207,8 +207,8 @@ fn broken(dir: &Path) -> PathBuf {
     lib
 }
 
-/// Checks that the fault `what` is found among so many programs, and that the reduced program has no more than so many
-/// operations.
+/// Checks that `differ` finds the fault `what` among `seeds` programs, and that the program that it makes smaller has at
+/// most `most` operations.
 #[track_caller]
 fn finds(what: &str, seeds: u64, most: usize) -> String {
     /// A difference that only shows when two streams meet may not show again while the program is made smaller on a

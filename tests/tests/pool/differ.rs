@@ -85,7 +85,7 @@ fn fresh_programs_answer_the_same() {
     the_same(&hunt(setup(&artifacts().shim), first..u64::MAX, Duration::from_secs(seconds), &[]));
 }
 
-/// A cache that does this wrong is found among so many programs, with these words.
+/// Checks that `pooler` finds a cache with the fault `what` among `seeds` programs, and names it with these words.
 #[track_caller]
 fn finds(what: &str, seeds: u64, without: &[&str], words: &[&str]) {
     let dir = Scratch::new();

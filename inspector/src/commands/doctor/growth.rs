@@ -7,7 +7,9 @@ use crate::model::Ledger;
 use crate::model::growth::{self, Growth};
 use crate::model::suspects::{self, Suspect, Suspects};
 use crate::report::cure::Cure;
-use crate::report::growth::{advice, caveat, held, of_balance, rate, rate_of, too_few, verdict, who, without_verdict};
+use crate::report::growth::{
+    advice, caveat, heap_profiler, held, of_balance, rate, rate_of, too_few, verdict, who, without_verdict,
+};
 use crate::text::{clean, count, units};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, GrowthKind};
@@ -84,10 +86,7 @@ fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
             "the process's own heap grows by {}, and recorded GPU calls do not explain it",
             rate(heap.bytes_per_minute)
         );
-        let profiler = match ledger.status.running() {
-            true => format!("heaptrack -p {}", ledger.pid()),
-            false => "heaptrack".into(),
-        };
+        let profiler = heap_profiler(ledger).unwrap_or_else(|| "heaptrack".into());
         let found = grown(said, heap.bytes_per_minute, bytes(heap));
         findings.push(found.fix(format!("use a profiler of the heap, such as {profiler}")));
     }

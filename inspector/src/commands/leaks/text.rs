@@ -199,7 +199,7 @@ fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Res
         growth::rate(heap.bytes_per_minute),
         units::signed_bytes(grown),
     )?;
-    if ledger.status.running() { line(out, "next", &format!("heaptrack -p {}", ledger.pid())) } else { Ok(()) }
+    growth::heap_profiler(ledger).map_or(Ok(()), |command| line(out, "next", &command))
 }
 
 /// Prints the suspects that do not grow. Memory made at the start is no growth, so growth is shown only since a moment.

@@ -28,10 +28,10 @@ use suite::{Check, Outcome, SuiteReport};
 /// Try gpumem on this machine's GPU: compare native and preloaded runs, say what may be switched on
 ///
 /// On the CUDA driver the selftest checks every rule of the driver that gpumem is built on, natively and preloaded. It
-/// also runs random graph programs natively and preloaded, with graph caches of 1, 2 and 8 execs, and compares them. If an
-/// answer differs, it does the same without the graph cache, then without the pool, until nothing differs. On
-/// HIP it runs graphs of memsets, copies, child graphs and (if libhiprtc is installed) kernels: natively, under the graph
-/// cache, and with GPUMEM_HIP_RETARGET=1. It also frees memory and allocates it again. It changes nothing on this machine,
+/// also runs random graph programs natively and preloaded, with graph caches of 1, 2 and 8 execs, and compares them. If
+/// an answer differs, it does the same without the graph cache, then without the pool, until nothing differs. On HIP it
+/// runs graphs of memsets, copies, child graphs and (if libhiprtc is installed) kernels: natively, under the graph cache,
+/// and with GPUMEM_HIP_RETARGET=1. It also frees memory and allocates it again. It changes nothing on this machine,
 /// except that --rules writes a verdict. Close other programs that use the GPU: the checks take memory, and other work
 /// can make them wait.
 ///

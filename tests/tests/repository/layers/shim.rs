@@ -21,7 +21,7 @@ pub const HOUSE: House = House {
         &[("references", &["references"]), ("freed_graphs", &["freed_graphs"])],
         // The only place where pool and graphs meet.
         &[("request", &["request"])],
-        // What is done with the blocks that the pool hands over.
+        // It acts on the blocks that the pool hands over.
         &[("guard", &["guard"])],
         &[("pool", &["pool"])],
         // What is done about memory that call sites strand.
